@@ -176,7 +176,7 @@ func (k *kinds) NetworkHasUsers(network string, namespaces []string) {
 
 // NetworkAccepted notes the accepted configuration of a network.
 func (k *kinds) NetworkAccepted(id string, accepted *netmodel.Network, exists bool) {
-	k.entries.NetworkAccepted(id, accepted)
+	k.entries.NetworkAccepted(id, accepted, exists)
 	if k.policies != nil {
 		k.policies.NetworkAccepted(id, accepted, exists)
 	}

@@ -101,7 +101,7 @@ func TestObjectsReplaceTheFile(t *testing.T) {
 
 	w.Must(w.Lab.WriteManifest("operator.yaml", strings.Replace(operatorManifests(t, config), "vlanID: 42", "vlanID: 4200", 1)))
 	w.becomes(func() error {
-		if s, err := w.statusOf("Router", "core"); err != nil || s.Counts() || s.Former == nil || !strings.Contains(s.Reason, "vlanID") {
+		if s, err := w.statusOf("Router", "core"); err != nil || s.Counts() || s.Accepted == nil || !strings.Contains(s.Reason, "vlanID") {
 			return fmt.Errorf("the status is %+v, %v", s, err)
 		}
 		return nil

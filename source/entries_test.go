@@ -111,7 +111,7 @@ func TestManifestEntries(t *testing.T) {
 	if len(all) != 2 || core == nil || string(core.Spec) != `{"router":"/core","vlanID":7}` || told != 2 {
 		t.Fatalf("objects %v, told %d times", all, told)
 	}
-	want := entry.Status{Observed: core.Generation, Reason: "no", Former: []byte(`{"router":"/core","vlanID":6}`)}
+	want := entry.Status{Observed: core.Generation, Reason: "no", Accepted: []byte(`{"router":"/core","vlanID":6}`)}
 	if err := m.SetEntryStatus(background, core, want); err != nil {
 		t.Fatal(err)
 	}

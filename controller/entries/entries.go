@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -47,6 +48,7 @@ type Kind struct {
 	objects []*entry.Object
 	edited  bool // the file has changed since the last Operator
 
+	listed   bool                         // the following two are whole
 	networks map[string]*netmodel.Network // what matters of the accepted configurations, by network
 	// addresses are the outside addresses of pods and Services.
 	addresses map[outside.Key][]netip.Addr
@@ -98,6 +100,10 @@ func (k *Kind) Operator(ctx context.Context) (now configfile.Config, changed boo
 	k.counts = k.now.specs()
 	changed = before == nil || k.edited || !bytes.Equal(before.config.Document, k.now.config.Document)
 	k.edited = false
+	maps.DeleteFunc(k.problems, func(name, _ string) bool {
+		router := k.now.config.Routers[name]
+		return router == nil || !router.HasGateway()
+	})
 	present := map[string]bool{}
 	for _, o := range objects {
 		present[o.ID()] = true
@@ -112,7 +118,7 @@ func (k *Kind) Operator(ctx context.Context) (now configfile.Config, changed boo
 
 // Gateway notes what the gateway of a router lacks; "": nothing.
 func (k *Kind) Gateway(router, problem string) {
-	if k.problems[router] != problem {
+	if was, known := k.problems[router]; !known || was != problem {
 		k.problems[router] = problem
 		k.tell()
 	}
@@ -147,15 +153,22 @@ func (k *Kind) statusOf(o *entry.Object, users []string) entry.Status {
 	if taken == nil {
 		return s
 	}
-	if s.Reason != "" {
-		s.Former = taken.Spec
-	}
-	if o.Kind.Name == "Router" {
-		s.Problem = k.problems[taken.Entry()]
+	s.Accepted = taken.Spec
+	if router := k.now.config.Routers[taken.Entry()]; o.Kind.Name == "Router" && router != nil && router.HasGateway() {
+		problem, known := k.problems[router.Name]
+		if s.Problem = problem; !known && o.Status.Problem != inUse { // this controller has not looked at the gateway yet
+			s.Problem = o.Status.Problem
+		}
 	}
 	s.Users, s.UsedBy = len(users), users[:min(len(users), entry.MaxUsedBy)]
-	if o.Deleting && len(users) > 0 {
+	if !k.listed { // nor at the networks
+		s.Users, s.UsedBy = o.Status.Users, o.Status.UsedBy
+	}
+	if o.Deleting && s.Users > 0 {
 		s.Problem = inUse
+	}
+	if s.Reason != "" { // first things first: the conditions have one of the two
+		s.Problem = ""
 	}
 	return s
 }

@@ -46,6 +46,7 @@ func (m *memory) SetEntryFinalizer(_ context.Context, o *entry.Object, with bool
 			} else if other.Deleting {
 				m.delete(o.ID())
 			}
+			break
 		}
 	}
 	return nil
@@ -98,9 +99,11 @@ func newTested(t *testing.T, m *memory, file string) *tested {
 	if file != "" {
 		config = parsed(t, file)
 	}
-	return &tested{New(Config{
+	k := &tested{New(Config{
 		Engine: engine.New(engine.NewQueue(), engine.NewMetrics(), leads, log), Source: m, File: config, Rows: &outside.Outside{}, Log: log,
 	}), m}
+	k.listed = true
+	return k
 }
 
 func parsed(t *testing.T, file string) configfile.Config {
@@ -168,7 +171,7 @@ func TestWhatCountsStays(t *testing.T) {
 	if got := k.settled(t); got != "/a 192.0.2.10" {
 		t.Fatalf("routers %s", got)
 	}
-	if s := m.status("Router/b"); !strings.Contains(s.Reason, "192.0.2.10 is that of router") || s.Former != nil {
+	if s := m.status("Router/b"); !strings.Contains(s.Reason, "192.0.2.10 is that of router") || s.Accepted != nil {
 		t.Errorf("status of b: %+v", s)
 	}
 	m.apply("Router", "b", gateway("192.0.2.11"))
@@ -181,7 +184,7 @@ func TestWhatCountsStays(t *testing.T) {
 			t.Fatalf("after a refused edit the routers are %s", got)
 		}
 	}
-	if s := m.status("Router/a"); s.Counts() || !strings.Contains(string(s.Former), "192.0.2.10") {
+	if s := m.status("Router/a"); s.Counts() || !strings.Contains(string(s.Accepted), "192.0.2.10") {
 		t.Errorf("status of a: %+v", s)
 	}
 	k = newTested(t, m, "")
@@ -243,7 +246,7 @@ func TestFileCounts(t *testing.T) {
 	if got := k.settled(t); got != "/b 192.0.2.10" {
 		t.Fatalf("routers %s", got)
 	}
-	if s := m.status("Router/a"); s.Former != nil || !strings.Contains(s.Reason, "192.0.2.10 is that of router") {
+	if s := m.status("Router/a"); s.Accepted != nil || !strings.Contains(s.Reason, "192.0.2.10 is that of router") {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -298,7 +301,7 @@ func TestUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.NetworkAccepted("shop/"+name, n)
+		k.NetworkAccepted("shop/"+name, n, true)
 	}
 	for i := range entry.MaxUsedBy + 2 {
 		accept(fmt.Sprint("n", i), fmt.Sprintf(`"subnets":"10.%d.0.0/16","router":"/core"`, i))
@@ -306,7 +309,7 @@ func TestUsers(t *testing.T) {
 	accept("plain", `"subnets":"10.99.0.0/16"`)
 	accept("vlan", `"topology":"localnet","physicalNetworkName":"provider","vlanID":100,"securityProfiles":["dns"]`)
 	accept("old", `"topology":"localnet","physicalNetworkName":"provider","vlanID":101`)
-	k.NetworkAccepted("shop/old", nil)
+	k.NetworkAccepted("shop/old", nil, false)
 	k.write(t)
 	for id, want := range map[string]string{
 		"Router/core": "12 network shop/n0", "PhysicalNetwork/shops": "1 network shop/vlan", "PhysicalNetwork/webs": "0 ",
@@ -357,6 +360,61 @@ func TestDeletion(t *testing.T) {
 	}
 	if got := k.settled(t); got != "" || len(m.objects) != 0 {
 		t.Errorf("routers %s, %d objects", got, len(m.objects))
+	}
+}
+
+// TestNewLeader: a controller that begins to lead has seen neither networks nor gateways. What it has not seen yet stays as
+// the former one wrote it, and an object that is being deleted stays.
+func TestNewLeader(t *testing.T) {
+	m := &memory{}
+	k := newTested(t, m, "")
+	m.apply("Router", "core", gateway("192.0.2.10"))
+	m.apply("Router", "other", gateway("192.0.2.11"))
+	m.apply("Router", "third", gateway("192.0.2.12"))
+	k.settled(t)
+	blue, err := netmodel.ParseNetwork("shop", "blue", []byte(`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet","subnets":"10.1.0.0/16","router":"/core"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.NetworkAccepted("shop/blue", blue, true)
+	k.Gateway("/other", "no node")
+	k.write(t)
+	m.objects[0].Deleting = true
+	k.settled(t)
+	m.apply("Router", "third", gateway("192.0.2.10")) // while nobody leads, and wrong
+	before := len(m.events)
+
+	k = newTested(t, m, "")
+	k.listed = false
+	if got := k.settled(t); got != "/core 192.0.2.10, /other 192.0.2.11, /third 192.0.2.12" {
+		t.Fatalf("routers %s", got)
+	}
+	core, other := m.status("Router/core"), m.status("Router/other")
+	if core.Users != 1 || core.Problem != inUse || other.Problem != "no node" || len(m.events) != before+1 {
+		t.Errorf("statuses %+v and %+v, Events %q", core, other, m.events[before:])
+	}
+	for _, o := range m.objects { // each status is as it was written: nothing is to be written again
+		if status := k.statusOf(o, k.users()[o.ID()]); !same(status, o.Status) {
+			t.Errorf("the status of %s is written again: %+v, and it has %+v", o.ID(), status, o.Status)
+		}
+	}
+	if err := k.QueueAll(t.Context(), map[string]*ovnnet.Listed{"shop/blue": {Config: blue}}); err != nil {
+		t.Fatal(err)
+	}
+	// A network whose configuration cannot be read needs what it needed before.
+	if err := k.QueueAll(t.Context(), map[string]*ovnnet.Listed{"shop/blue": {}}); err != nil {
+		t.Fatal(err)
+	}
+	k.settled(t)
+	if core := m.status("Router/core"); core.Users != 1 {
+		t.Errorf("status %+v", core)
+	}
+	if err := k.QueueAll(t.Context(), map[string]*ovnnet.Listed{}); err != nil {
+		t.Fatal(err)
+	}
+	k.settled(t)
+	if got := k.settled(t); got != "/other 192.0.2.11, /third 192.0.2.10" {
+		t.Errorf("routers %s", got)
 	}
 }
 

@@ -37,9 +37,7 @@ func settle(file configfile.Config, objects []*entry.Object, before specs) *sett
 	for _, o := range objects {
 		counted := before[specKey(o)]
 		if counted == nil { // perhaps it counted when another controller led
-			if counted = o.Status.Former; o.Status.Counts() && o.Status.Observed == o.Generation {
-				counted = o.Spec
-			}
+			counted = o.Status.Accepted
 		}
 		if counted != nil {
 			was := *o

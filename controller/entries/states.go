@@ -35,7 +35,7 @@ func newStates(c Config) *states {
 // same reports whether two statuses say the same, whenever they were written.
 func same(a, b entry.Status) bool {
 	return a.Observed == b.Observed && a.Reason == b.Reason && a.Problem == b.Problem && a.Users == b.Users &&
-		bytes.Equal(a.Former, b.Former) && slices.Equal(a.UsedBy, b.UsedBy)
+		bytes.Equal(a.Accepted, b.Accepted) && slices.Equal(a.UsedBy, b.UsedBy)
 }
 
 // writeStatus writes a status onto its object and records an Event if the object counts now, counts no more, or lacks
@@ -79,7 +79,7 @@ func (s *states) tell(ctx context.Context, now *entry.Object, next entry.Status)
 	}
 	switch kept := "nothing of the object counts"; {
 	case next.Reason != "" && (next.Reason != was.Reason || next.Observed != was.Observed):
-		if next.Former != nil {
+		if next.Accepted != nil {
 			kept = "what was accepted before still counts"
 		}
 		s.source.EntryEvent(now, true, "EntryRefused", next.Reason+"; "+kept)

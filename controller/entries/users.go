@@ -2,6 +2,7 @@ package entries
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,20 +19,23 @@ func (k *Kind) QueueAll(ctx context.Context, networks map[string]*ovnnet.Listed)
 	if k.Source == nil {
 		return nil
 	}
-	clear(k.networks)
+	addresses := map[outside.Key][]netip.Addr{}
+	if slices.ContainsFunc(k.objects, func(o *entry.Object) bool { return o.Kind.Name == "AddressPool" }) {
+		users, err := k.Rows.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, u := range users {
+			addresses[u.Key] = u.IPs()
+		}
+	}
+	maps.DeleteFunc(k.networks, func(id string, _ *netmodel.Network) bool { return networks[id] == nil })
 	for id, n := range networks {
-		k.note(id, n.Config)
+		k.NetworkAccepted(id, n.Config, true)
 	}
+	k.addresses, k.listed = addresses, true
 	k.Engine.Add(usersItem)
-	clear(k.addresses)
-	if !slices.ContainsFunc(k.objects, func(o *entry.Object) bool { return o.Kind.Name == "AddressPool" }) {
-		return nil
-	}
-	users, err := k.Rows.List(ctx)
-	for _, u := range users {
-		k.addresses[u.Key] = u.IPs()
-	}
-	return err
+	return nil
 }
 
 // HasAddresses notes which outside addresses a user has.
@@ -45,9 +49,10 @@ func (k *Kind) HasAddresses(user outside.Key, has []netip.Addr) {
 	k.Engine.AddAfter(usersItem, usersAfter)
 }
 
-// NetworkAccepted notes the accepted configuration of a network; nil: there is none.
-func (k *Kind) NetworkAccepted(id string, accepted *netmodel.Network) {
-	if k.Source != nil && k.note(id, accepted) {
+// NetworkAccepted notes the accepted configuration of a network. Of one that exists and cannot be read, the former one
+// stays noted.
+func (k *Kind) NetworkAccepted(id string, accepted *netmodel.Network, exists bool) {
+	if k.Source != nil && (accepted != nil || !exists) && k.note(id, accepted) {
 		k.Engine.AddAfter(usersItem, usersAfter)
 	}
 }

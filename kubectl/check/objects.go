@@ -17,7 +17,7 @@ func CheckObjects(objects []*entry.Object, err error) (all []Finding) {
 		case s.Observed != o.Generation:
 			all = append(all, warning(what, "wait a moment; if it stays, see the check controllers",
 				"%s: no controller has read its present spec", o.ID()))
-		case !s.Counts() && s.Former != nil:
+		case !s.Counts() && s.Accepted != nil:
 			all = append(all, fault(what, describe, "%s is refused, and its former spec is used: %s", o.ID(), s.Reason))
 		case !s.Counts():
 			all = append(all, fault(what, describe, "%s is refused: %s", o.ID(), s.Reason))

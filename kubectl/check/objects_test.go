@@ -18,7 +18,7 @@ func TestObjects(t *testing.T) {
 	judged(t, CheckObjects([]*entry.Object{
 		of(entry.Status{}), of(entry.Status{Observed: 1}),
 		of(entry.Status{Observed: 2, Reason: "vlanID: 5000"}),
-		of(entry.Status{Observed: 2, Reason: "vlanID: 5000", Former: []byte("{}")}),
+		of(entry.Status{Observed: 2, Reason: "vlanID: 5000", Accepted: []byte("{}")}),
 		of(entry.Status{Observed: 2, Problem: "no node has the label"}),
 	}, nil),
 		"warning operator-objects: Router/core: no controller has read its present spec",

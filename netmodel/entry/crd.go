@@ -101,7 +101,7 @@ var statusSchema = m{
 		"usedBy": m{"type": "array", "description": "The first of them.", "items": m{"type": "string"}},
 		"accepted": m{
 			"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-			"description": "The last spec that was accepted, if the present one is refused: it still counts.",
+			"description": "The last spec that was accepted. It is used, also while the present one is refused.",
 		},
 	},
 }

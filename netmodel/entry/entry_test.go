@@ -121,7 +121,7 @@ func TestStatus(t *testing.T) {
 		{Observed: 3},
 		{Observed: 3, Users: 12, UsedBy: []string{"network shop/blue"}},
 		{Observed: 3, Problem: "no node"},
-		{Observed: 3, Reason: "vlanID: 5000 is too large", Former: json.RawMessage(`{"vlanID":7}`)},
+		{Observed: 3, Reason: "vlanID: 5000 is too large", Accepted: json.RawMessage(`{"vlanID":7}`)},
 	} {
 		text, err := s.Encode()
 		if err != nil {

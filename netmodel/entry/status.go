@@ -11,9 +11,9 @@ type Status struct {
 	Observed int64
 	// Reason says why the spec does not count; "": it counts.
 	Reason string
-	// Former is the last spec that counted, if the present one does not: it still counts. nil: nothing of the object
-	// counts.
-	Former json.RawMessage
+	// Accepted is the last spec that was accepted, and counts, also while the present one is refused. nil: nothing of the
+	// object counts. Another controller, which has not seen an edit, reads here what counted before it.
+	Accepted json.RawMessage
 	// Problem says what is missing for an object whose spec counts; "": nothing.
 	Problem string
 	Users   int      // how many networks, or users of outside addresses, need the object
@@ -50,7 +50,7 @@ type statusJSON struct {
 	Conditions []condition     `json:"conditions"`
 	Users      int             `json:"users"`
 	UsedBy     []string        `json:"usedBy"`
-	Accepted   json.RawMessage `json:"accepted"` // Former; null deletes it in a merge patch (RFC 7386)
+	Accepted   json.RawMessage `json:"accepted"` // null deletes it in a merge patch (RFC 7386)
 }
 
 // Encode returns the status in the form of the API.
@@ -65,7 +65,7 @@ func (s *Status) Encode() ([]byte, error) {
 	case s.Problem != "":
 		r.Reason, r.Message = incomplete, s.Problem
 	}
-	out := statusJSON{[]condition{a, r}, s.Users, s.UsedBy, s.Former}
+	out := statusJSON{[]condition{a, r}, s.Users, s.UsedBy, s.Accepted}
 	if out.UsedBy == nil {
 		out.UsedBy = []string{}
 	}
@@ -93,7 +93,7 @@ func DecodeStatus(text []byte) (s Status) {
 		}
 	}
 	s.Users, s.UsedBy = in.Users, in.UsedBy
-	s.Former = Canonical(in.Accepted)
+	s.Accepted = Canonical(in.Accepted)
 	if len(s.UsedBy) == 0 {
 		s.UsedBy = nil
 	}
