@@ -108,7 +108,8 @@ func New(config Config) *Controller {
 	c.gateways = gateway.New(c.rows, config.Operator.Routers)
 	c.networks = ovnnet.New(c.rows, c.gateways, config.WidestIPAM)
 	c.paths = paths.New(paths.Config{
-		Engine: c.engine, Rows: c.rows, Nodes: c.nodesNow, Queue: func(id string) { c.nets.Queue(id) }, Log: c.log,
+		Engine: c.engine, Rows: c.rows, Nodes: c.nodesNow, Queue: func(id string) { c.nets.Queue(id) },
+		Bridges: func() { c.engine.Add(entries.StatusItem) }, Log: c.log,
 	})
 	c.networks.PortMTU = c.paths.Port
 	c.kinds = newKinds(&config, c)

@@ -48,7 +48,7 @@ func (c *Controller) reconcileGateway(ctx context.Context, i engine.Item) error 
 	}
 	c.logNodes(router, names, chassis)
 	if nodes != nil {
-		c.kinds.entries.Gateway(router, problemOf(r.Nodes, names, chassis))
+		c.kinds.entries.Gateway(router, problemOf(r, names, chassis))
 	}
 	c.engine.AddAfter(gatewayItem(router), gatewayEvery)
 	return nil
@@ -87,15 +87,19 @@ func (c *Controller) logNodes(router string, names []string, chassis []gateway.C
 	}
 }
 
-// problemOf says what the gateway with a selector lacks, in the words of an operator; "": nothing. names are the nodes
-// with the label.
-func problemOf(selector string, names []string, chassis []gateway.Chassis) string {
+// problemOf says what the gateway of a router lacks, in the words of an operator; "": nothing. names are the nodes with
+// the label.
+func problemOf(r *netmodel.Router, names []string, chassis []gateway.Chassis) string {
 	switch {
 	case len(names) == 0:
-		return fmt.Sprintf("gatewayNodes: no node has the label %s, so there is no way out; label a node", selector)
+		return fmt.Sprintf("gatewayNodes: no node has the label %s, so there is no way out; label a node", r.Nodes)
 	case len(chassis) == 0:
 		return fmt.Sprintf("the nodes of the gateway have no chassis in OVN: see the pods of ovn-node and of the agent on %s",
 			strings.Join(names, ", "))
+	case !slices.ContainsFunc(chassis, func(c gateway.Chassis) bool { return c.HasPhysical(r.Physical) }):
+		return fmt.Sprintf("physicalNetworkName: none of the gateway's nodes has a bridge for %s: kubectl multinet vsctl "+
+			"--node NODE set Open_vSwitch . external_ids:ovn-bridge-mappings=%s:BRIDGE (nodes: %s)",
+			r.Physical, r.Physical, strings.Join(names, ", "))
 	}
 	return ""
 }

@@ -74,7 +74,7 @@ func newKinds(config *Config, c *Controller) *kinds {
 	}
 	rows := outside.New(c.rows)
 	k.entries = entries.New(entries.Config{
-		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, Log: c.log,
+		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, HasBridge: c.paths.HasBridge, Log: c.log,
 	})
 	k.all = append(k.all, k.entries)
 	if config.Services != nil {

@@ -37,7 +37,9 @@ type Config struct {
 	Source Source // nil: there are no objects
 	File   configfile.Config
 	Rows   *outside.Outside
-	Log    *slog.Logger
+	// HasBridge reports whether some node has a bridge for a physical network, if that is known.
+	HasBridge func(physical string) (has, known bool)
+	Log       *slog.Logger
 }
 
 // Kind are the operator's objects. Only the worker uses it.
@@ -58,9 +60,10 @@ type Kind struct {
 	states  *states
 }
 
-const kindUsers = "operator-objects"
+const kindStatus = "operator-objects"
 
-var usersItem = engine.Item{Kind: kindUsers, Tenant: engine.Operators}
+// StatusItem is the item of the pass over the statuses of all objects.
+var StatusItem = engine.Item{Kind: kindStatus, Tenant: engine.Operators}
 
 // usersAfter is the time for which changes of networks are collected before the users of objects are counted again.
 const usersAfter = time.Second
@@ -73,7 +76,7 @@ func New(c Config) *Kind {
 		refused:   c.Engine.Refusals("operator"), states: newStates(c),
 	}
 	c.Rows.Told = k.HasAddresses
-	c.Engine.Register(kindUsers, k.reconcileUsers)
+	c.Engine.Register(kindStatus, k.reconcileStatus)
 	return k
 }
 
@@ -144,6 +147,26 @@ func needsFinalizer(o *entry.Object, s entry.Status) bool {
 	return s.Users > 0 && (o.HasFinalizer() || !o.Deleting)
 }
 
+// problemOf says what the entry of an object lacks; "": nothing.
+func (k *Kind) problemOf(o *entry.Object) (problem string, known bool) {
+	name := o.Entry()
+	switch o.Kind.Name {
+	case "Router":
+		if router := k.now.config.Routers[name]; router != nil && router.HasGateway() {
+			problem, known = k.problems[name]
+			return problem, known
+		}
+	case "PhysicalNetwork":
+		has, known := k.HasBridge(name)
+		if !has {
+			problem = "no node has a bridge for it; on each node that has the NIC: kubectl multinet vsctl --node NODE set " +
+				"Open_vSwitch . external_ids:ovn-bridge-mappings=" + name + ":BRIDGE"
+		}
+		return problem, known
+	}
+	return "", true
+}
+
 // inUse is the problem of an object that is being deleted.
 const inUse = "the object is being deleted, and goes when nobody needs it"
 
@@ -154,11 +177,9 @@ func (k *Kind) statusOf(o *entry.Object, users []string) entry.Status {
 		return s
 	}
 	s.Accepted = taken.Spec
-	if router := k.now.config.Routers[taken.Entry()]; o.Kind.Name == "Router" && router != nil && router.HasGateway() {
-		problem, known := k.problems[router.Name]
-		if s.Problem = problem; !known && o.Status.Problem != inUse { // this controller has not looked at the gateway yet
-			s.Problem = o.Status.Problem
-		}
+	problem, known := k.problemOf(taken)
+	if s.Problem = problem; !known && o.Status.Problem != inUse { // this controller has not looked at it yet
+		s.Problem = o.Status.Problem
 	}
 	s.Users, s.UsedBy = len(users), users[:min(len(users), entry.MaxUsedBy)]
 	if !k.listed { // nor at the networks

@@ -100,7 +100,8 @@ func newTested(t *testing.T, m *memory, file string) *tested {
 		config = parsed(t, file)
 	}
 	k := &tested{New(Config{
-		Engine: engine.New(engine.NewQueue(), engine.NewMetrics(), leads, log), Source: m, File: config, Rows: &outside.Outside{}, Log: log,
+		Engine: engine.New(engine.NewQueue(), engine.NewMetrics(), leads, log), Source: m, File: config, Rows: &outside.Outside{},
+		HasBridge: func(physical string) (bool, bool) { return physical != "ghost", physical != "unread" }, Log: log,
 	}), m}
 	k.listed = true
 	return k
@@ -415,6 +416,27 @@ func TestNewLeader(t *testing.T) {
 	k.settled(t)
 	if got := k.settled(t); got != "/other 192.0.2.11, /third 192.0.2.10" {
 		t.Errorf("routers %s", got)
+	}
+}
+
+// TestBridges: a physical network that no node has a bridge for says so, with the command. Until all nodes are read, what the
+// former controller said stays.
+func TestBridges(t *testing.T) {
+	m := &memory{}
+	k := newTested(t, m, "")
+	for _, name := range []string{"provider", "ghost", "unread"} {
+		m.apply("PhysicalNetwork", name, `{"grants":[{"vlans":"7","namespaces":["shop"]}]}`)
+	}
+	m.objects[2].Status = entry.Status{Observed: 1, Problem: "as before", Accepted: m.objects[2].Spec}
+	k.settled(t)
+	for id, want := range map[string]string{
+		"provider": "", "unread": "as before",
+		"ghost": "no node has a bridge for it; on each node that has the NIC: kubectl multinet vsctl --node NODE set " +
+			"Open_vSwitch . external_ids:ovn-bridge-mappings=ghost:BRIDGE",
+	} {
+		if s := m.status("PhysicalNetwork/" + id); s.Problem != want || !s.Counts() {
+			t.Errorf("%s: %+v, want the problem %q", id, s, want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func (k *Kind) QueueAll(ctx context.Context, networks map[string]*ovnnet.Listed)
 		k.NetworkAccepted(id, n.Config, true)
 	}
 	k.addresses, k.listed = addresses, true
-	k.Engine.Add(usersItem)
+	k.Engine.Add(StatusItem)
 	return nil
 }
 
@@ -46,14 +46,14 @@ func (k *Kind) HasAddresses(user outside.Key, has []netip.Addr) {
 	if k.addresses[user] = has; len(has) == 0 {
 		delete(k.addresses, user)
 	}
-	k.Engine.AddAfter(usersItem, usersAfter)
+	k.Engine.AddAfter(StatusItem, usersAfter)
 }
 
 // NetworkAccepted notes the accepted configuration of a network. Of one that exists and cannot be read, the former one
 // stays noted.
 func (k *Kind) NetworkAccepted(id string, accepted *netmodel.Network, exists bool) {
 	if k.Source != nil && (accepted != nil || !exists) && k.note(id, accepted) {
-		k.Engine.AddAfter(usersItem, usersAfter)
+		k.Engine.AddAfter(StatusItem, usersAfter)
 	}
 }
 
@@ -72,8 +72,8 @@ func (k *Kind) note(id string, n *netmodel.Network) bool {
 		!slices.Equal(was.SecurityProfiles, n.SecurityProfiles)
 }
 
-// reconcileUsers writes who needs the objects.
-func (k *Kind) reconcileUsers(context.Context, engine.Item) error {
+// reconcileStatus writes the statuses that have changed.
+func (k *Kind) reconcileStatus(context.Context, engine.Item) error {
 	k.tell()
 	return nil
 }

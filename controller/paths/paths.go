@@ -40,6 +40,8 @@ type Config struct {
 	Nodes func(ctx context.Context) ([]netmodel.Node, error)
 	// Queue queues a network, because its ports need another MTU.
 	Queue func(network string)
+	// Bridges is called when nodes have bridges for other physical networks.
+	Bridges func()
 	Log   *slog.Logger
 }
 
@@ -215,6 +217,13 @@ func (p *Paths) Gateway(r *netmodel.Router) int {
 	return mtu
 }
 
+// HasBridge reports whether some node has a bridge for a physical network. known is false until the rows of all nodes
+// have been read.
+func (p *Paths) HasBridge(physical string) (has, known bool) {
+	_, has = p.smallest[physical]
+	return has, p.all && p.smallest != nil
+}
+
 // Note notes the accepted configuration of a network, and queues other networks whose ports need another MTU now.
 func (p *Paths) Note(id string, accepted *netmodel.Network) {
 	wasKnown := p.known()
@@ -307,7 +316,7 @@ func (p *Paths) reconcile(ctx context.Context) error {
 			p.queueTooMany(router)
 		}
 	}
-	wasKnown := p.known()
+	wasKnown, wasAll := p.known(), p.all
 	p.all = nodes == nil || len(p.nodes) == len(nodes)
 	limits := pathmtu.Smallest{}
 	for node, sizes := range p.nodes {
@@ -316,6 +325,9 @@ func (p *Paths) reconcile(ctx context.Context) error {
 	smallest, err := pathmtu.Ensure(ctx, p.Rows, limits, p.all)
 	if err != nil {
 		return err
+	}
+	if !maps.Equal(smallest, p.smallest) || wasAll != p.all {
+		defer p.Bridges()
 	}
 	if !maps.Equal(smallest, p.smallest) {
 		for name, limit := range smallest {

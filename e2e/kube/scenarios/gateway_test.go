@@ -47,6 +47,14 @@ func TestGatewayAndLayer3(t *testing.T) {
 	w.kubectl("label", "node", "node2", "edge=yes")
 	w.object("router/core", "Accepted=True Ready=True", "")
 	w.object("addresspool/public", "Accepted=True Ready=True", "")
+	for name, state := range map[string][2]string{
+		"provider": {"Accepted=True Ready=True", ""}, "ghost": {"Accepted=True Ready=False", "no node has a bridge for it"},
+	} {
+		w.Must(w.Apply(w.Ctx, "apiVersion: ovn-multinet.io/v1alpha1\nkind: PhysicalNetwork\nmetadata: {name: "+name+"}\n"+
+			"spec: {grants: [{vlans: '7', namespaces: [shop]}]}\n"))
+		w.object("physicalnetwork/"+name, state[0], state[1])
+		w.kubectl("delete", "physicalnetwork/"+name)
+	}
 	const routes = `"routes":[{"dst":"10.40.0.0/15"},{"dst":"192.0.2.0/24"}]`
 	w.Must(w.Apply(w.Ctx, nad("wide", `{"type":"ovn-multinet","router":"/core","topology":"layer3","subnets":"10.40.0.0/16/24",`+routes+`}`)+
 		nad("flat", `{"type":"ovn-multinet","router":"/core","subnets":"10.41.0.0/24",`+routes+`}`)))
