@@ -288,7 +288,11 @@ func (h *Host) tryConfigure(ctx context.Context) error {
 			return err
 		}
 	case h.TunnelInterface != "":
-		nic, err := h.tunnelNIC()
+		former, err := h.formerAddress(ctx)
+		if err != nil {
+			return err
+		}
+		nic, err := h.tunnelNIC(former)
 		if err != nil {
 			return err
 		}

@@ -51,6 +51,13 @@ func TestReady(t *testing.T) {
 	if got, want := string(found[0].Rows[0]), `{"external_ids":["map",[["ovn-ofctrl-wait-before-clear","9000"],["system-id","node1"]]]}`; got != want {
 		t.Errorf("Open vSwitch has %s, want %s", got, want)
 	}
+	if former, err := h.formerAddress(t.Context()); err != nil || former.IsValid() {
+		t.Errorf("before the first start the address of the tunnels is %s, %v", former, err)
+	}
+	w.must(h.set(t.Context(), map[string]string{"ovn-encap-ip": "10.9.0.5"}))
+	if former, err := h.formerAddress(t.Context()); err != nil || former.String() != "10.9.0.5" {
+		t.Errorf("the former address of the tunnels is %s, %v", former, err)
+	}
 	run("ovn-controller", "unix:"+h.Socket())
 	refused(t.Context(), "controller", `ovn-controller: it has no connection to SB's leader (connection-status: "not connected")`)
 	refused(t.Context(), "br-int", `no daemon "br-int": give one of controller, northd, ovsdb, vswitchd`)

@@ -41,7 +41,7 @@ func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 	if saved.address.IsValid() {
 		return saved.address.Addr(), nil
 	}
-	if saved, err = h.tunnelNIC(); err == nil {
+	if saved, err = h.tunnelNIC(netip.Addr{}); err == nil {
 		err = ownNIC(saved.name)
 	}
 	if err != nil {
@@ -51,8 +51,9 @@ func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 }
 
 // tunnelNIC finds the NIC that TunnelInterface names, with its first global IPv4 address; or the NIC that has an
-// address in that subnet, with this address.
-func (h *Host) tunnelNIC() (found savedNIC, err error) {
+// address in that subnet, with this address. Of several addresses it takes the former one, if that is still there:
+// after a reboot the kernel may have them in another order, and the other nodes send their tunnels to the former one.
+func (h *Host) tunnelNIC(former netip.Addr) (found savedNIC, err error) {
 	subnet, err := netip.ParsePrefix(h.TunnelInterface)
 	if err != nil {
 		link, err := netlink.LinkByName(h.TunnelInterface)
@@ -60,7 +61,7 @@ func (h *Host) tunnelNIC() (found savedNIC, err error) {
 			return found, fmt.Errorf("interface %s: %w", h.TunnelInterface, err)
 		}
 		found.name = h.TunnelInterface
-		found.address, err = firstAddress(link, netip.Prefix.IsValid)
+		found.address, err = firstAddress(link, former, netip.Prefix.IsValid)
 		return found, err
 	}
 	links, err := netlink.LinkList()
@@ -70,7 +71,7 @@ func (h *Host) tunnelNIC() (found savedNIC, err error) {
 	within := func(address netip.Prefix) bool { return subnet.Contains(address.Addr()) }
 	var names []string
 	for _, link := range links {
-		if address, err := firstAddress(link, within); err == nil {
+		if address, err := firstAddress(link, former, within); err == nil {
 			found = savedNIC{address, link.Attrs().Name}
 			names = append(names, found.name)
 		}
@@ -89,24 +90,14 @@ func (h *Host) savedNIC(ctx context.Context) (saved savedNIC, err error) {
 	if err != nil || len(found[0].Rows) == 0 {
 		return saved, err
 	}
-	var row struct {
-		ExternalIDs [2]json.RawMessage `json:"external_ids"`
-	}
-	if err := json.Unmarshal(found[0].Rows[0], &row); err != nil {
+	ids, err := externalIDs(found[0].Rows[0])
+	if err != nil {
 		return saved, err
 	}
-	var pairs [][2]string
-	if err := json.Unmarshal(row.ExternalIDs[1], &pairs); err != nil {
-		return saved, err
+	if text := ids[addressMark]; text != "" {
+		saved.address, err = netip.ParsePrefix(text)
 	}
-	for _, pair := range pairs {
-		switch pair[0] {
-		case addressMark:
-			saved.address, err = netip.ParsePrefix(pair[1])
-		case interfaceMark:
-			saved.name = pair[1]
-		}
-	}
+	saved.name = ids[interfaceMark]
 	if err == nil && !saved.address.IsValid() {
 		err = fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name", tunnelBridge)
 	}
@@ -117,6 +108,37 @@ func (h *Host) savedNIC(ctx context.Context) (saved savedNIC, err error) {
 		}
 	}
 	return saved, err
+}
+
+// externalIDs reads external_ids of a row.
+func externalIDs(row json.RawMessage) (map[string]string, error) {
+	var has struct {
+		ExternalIDs [2]json.RawMessage `json:"external_ids"`
+	}
+	var pairs [][2]string
+	if err := json.Unmarshal(row, &has); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(has.ExternalIDs[1], &pairs); err != nil {
+		return nil, err
+	}
+	ids := map[string]string{}
+	for _, pair := range pairs {
+		ids[pair[0]] = pair[1]
+	}
+	return ids, nil
+}
+
+// formerAddress is the address of the tunnels that Open vSwitch has; the zero Addr: none.
+func (h *Host) formerAddress(ctx context.Context) (netip.Addr, error) {
+	found, err := transact(ctx, h.Socket(), "Open_vSwitch",
+		op{"op": "select", "table": "Open_vSwitch", "where": []any{}, "columns": []string{"external_ids"}})
+	if err != nil || len(found[0].Rows) == 0 {
+		return netip.Addr{}, err
+	}
+	ids, err := externalIDs(found[0].Rows[0])
+	address, _ := netip.ParseAddr(ids["ovn-encap-ip"]) // the zero Addr without one
+	return address, err
 }
 
 // makeTunnelBridge adds the bridge with the NIC as its port. The bridge's MAC is not the NIC's: the kernel would take
@@ -226,23 +248,29 @@ func prefixOf(name string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	return firstAddress(link, netip.Prefix.IsValid)
+	return firstAddress(link, netip.Addr{}, netip.Prefix.IsValid)
 }
 
-// firstAddress is the first global IPv4 address of an interface that is wanted.
-func firstAddress(link netlink.Link, wanted func(netip.Prefix) bool) (netip.Prefix, error) {
+// firstAddress is the first global IPv4 address of an interface that is wanted, or the former one if it is among them.
+func firstAddress(
+	link netlink.Link, former netip.Addr, wanted func(netip.Prefix) bool,
+) (first netip.Prefix, err error) {
 	name := link.Attrs().Name
 	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("addresses of %s: %w", name, err)
+		return first, fmt.Errorf("addresses of %s: %w", name, err)
 	}
 	for _, a := range addresses {
-		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && ip.IsGlobalUnicast() {
-			ones, _ := a.Mask.Size()
-			if address := netip.PrefixFrom(ip, ones); wanted(address) {
-				return address, nil
+		ip, ok := netip.AddrFromSlice(a.IP.To4())
+		ones, _ := a.Mask.Size()
+		if address := netip.PrefixFrom(ip, ones); ok && ip.IsGlobalUnicast() && wanted(address) {
+			if ip == former || !first.IsValid() {
+				first = address
 			}
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("interface %s has no IPv4 address for the tunnels", name)
+	if !first.IsValid() {
+		return first, fmt.Errorf("interface %s has no IPv4 address for the tunnels", name)
+	}
+	return first, nil
 }

@@ -1,6 +1,7 @@
 package ovnrun
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -37,13 +38,23 @@ func TestTunnelNIC(t *testing.T) {
 		"10.0.0.0/8":   "ovn.tunnelInterface is 10.0.0.0/8, and 0 interfaces of this node have an IPv4 address there []: ",
 	} {
 		h := &Host{TunnelInterface: given}
-		nic, err := h.tunnelNIC()
+		nic, err := h.tunnelNIC(netip.Addr{})
 		got := nic.name + " " + nic.address.String()
 		if err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+	// The order of addresses changes at a reboot. The former address stays, unless it is gone.
+	add("c", "10.9.0.6/24", "10.9.0.5/24")
+	for former, want := range map[string]string{"10.9.0.5": "10.9.0.5/24", "10.9.0.6": "10.9.0.6/24", "10.9.0.7": "10.9.0.6/24"} {
+		for _, given := range []string{"c", "10.9.0.0/24"} {
+			nic, err := (&Host{TunnelInterface: given}).tunnelNIC(netip.MustParseAddr(former))
+			if err != nil || nic.address.String() != want {
+				t.Errorf("%s after %s: %s, %v; want %s", given, former, nic.address, err, want)
+			}
 		}
 	}
 }
