@@ -145,6 +145,12 @@ func (k *Kube) NetworkEvent(n *netmodel.NAD, warning bool, reason, message strin
 	k.record.Event(ref, string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
 }
 
+// ConfigMapEvent records an Event of a ConfigMap. It does not wait: an Event that the API server refuses is lost.
+func (k *Kube) ConfigMapEvent(namespace, name string, warning bool, reason, message string) {
+	k.record.Event(&corev1.ObjectReference{Kind: "ConfigMap", APIVersion: "v1", Namespace: namespace, Name: name},
+		string(eventKind(warning)), reason, conf.OneLine(message, conf.MaxReason))
+}
+
 // page is the number of objects in one answer to a list request.
 const page = 500
 

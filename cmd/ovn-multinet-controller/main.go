@@ -29,7 +29,6 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/internal/daemon"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
@@ -172,7 +171,7 @@ func run(ctx context.Context, c conf.Controller) error {
 	g.Go(func() error {
 		return elect(ctx, func(ctx context.Context, leading func() error) error {
 			g, ctx := errgroup.WithContext(ctx)
-			g.Go(func() error { return runOVN(ctx, c, k.core, src.Nodes, db, leading, log) })
+			g.Go(func() error { return runOVN(ctx, c, k.core, src, db, leading, log) })
 			g.Go(func() error {
 				return owner.Lead(ctx, leading, func(ctx context.Context) error {
 					work := controller.New(controller.Config{
@@ -212,10 +211,11 @@ func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Int
 // runOVN places OVN's databases and signs certificates, if the chart runs OVN. It needs no database: OVN's daemons wait
 // for it.
 func runOVN(
-	ctx context.Context, c conf.Controller, core kubernetes.Interface,
-	nodesOf func(context.Context) ([]netmodel.Node, error), db *ovndb.DB, leading func() error, log *slog.Logger,
+	ctx context.Context, c conf.Controller, core kubernetes.Interface, src networks, db *ovndb.DB,
+	leading func() error, log *slog.Logger,
 ) error {
-	if c.OVN.Replicas == 0 {
+	kube, is := src.(*source.Kube)
+	if c.OVN.Replicas == 0 || !is {
 		return nil
 	}
 	nodes, err := labels.Parse(c.OVN.Nodes)
@@ -224,7 +224,10 @@ func runOVN(
 	}
 	namespace := leaseNamespace(c.LeaseNamespace)
 	signer := authority.Signer{Client: core, Namespace: namespace, SignerName: c.OVN.SignerName, Life: c.OVN.Life,
-		Signs: c.OVN.SignerName == authority.SignerName, Nodes: nodesOf, Leading: leading, Log: log}
+		Signs: c.OVN.SignerName == authority.SignerName, Nodes: src.Nodes, Leading: leading, Log: log,
+		Event: func(warning bool, reason, message string) {
+			kube.ConfigMapEvent(namespace, authority.ConfigMapName, warning, reason, message)
+		}}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return signer.Run(ctx) })
 	g.Go(func() error {

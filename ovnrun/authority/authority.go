@@ -180,22 +180,29 @@ func (s *Signer) load(ctx context.Context, now time.Time, who asker) (turned, er
 	for _, line := range t.said {
 		s.Log.Info(line)
 	}
-	return t, publish(ctx, s.Client, s.Namespace, t.published())
+	had, err := publish(ctx, s.Client, s.Namespace, t.published())
+	if absent && had {
+		s.event(true, "AuthorityReplaced", "the Secret "+SecretName+" was deleted: there is a new authority, and all "+
+			"programs get certificates of it")
+	}
+	return t, err
 }
 
-// publish writes the ConfigMap that the programs mount.
-func publish(ctx context.Context, client kubernetes.Interface, namespace string, data map[string]string) error {
+// publish writes the ConfigMap that the programs mount, and reports whether there was one.
+func publish(
+	ctx context.Context, client kubernetes.Interface, namespace string, data map[string]string,
+) (had bool, err error) {
 	stores := client.CoreV1().ConfigMaps(namespace)
 	have, err := stores.Get(ctx, ConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err := stores.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName}, Data: data},
 			metav1.CreateOptions{})
-		return err
+		return false, err
 	}
 	if err != nil || maps.Equal(have.Data, data) {
-		return err
+		return err == nil, err
 	}
 	have.Data = data
 	_, err = stores.Update(ctx, have, metav1.UpdateOptions{})
-	return err
+	return true, err
 }

@@ -33,7 +33,9 @@ type Signer struct {
 	Life    time.Duration
 	Nodes   func(context.Context) ([]netmodel.Node, error)
 	Leading func() error
-	Log     *slog.Logger
+	// Event records an Event about the authority; nil: nobody reads it. It does not wait.
+	Event func(warning bool, reason, message string)
+	Log   *slog.Logger
 
 	turns      turns
 	mu         sync.Mutex
@@ -43,7 +45,7 @@ type Signer struct {
 // How long the leader waits between two looks at the authority, its Secret and the nodes: this bounds the time until a
 // rotation that somebody asks for begins, and the time between its steps.
 const (
-	loadEvery   = time.Minute
+	loadEvery   = 15 * time.Second
 	rotateEvery = 5 * time.Second
 )
 
@@ -98,14 +100,17 @@ func (s *Signer) turnOf(ctx context.Context, name string) (later time.Duration, 
 
 // keepAuthority has the authority published before the first request, and renews it.
 func (s *Signer) keepAuthority(ctx context.Context) {
-	for {
+	for said := ""; ; {
 		wait := loadEvery
 		if err := s.Leading(); err == nil {
 			t, err := s.load(ctx, time.Now(), asker{})
 			switch {
 			case err != nil && ctx.Err() == nil:
 				s.Log.Warn("the authority of OVN's certificates is not ready; trying again", "err", err)
-				wait = time.Second
+				if wait = time.Second; err.Error() != said {
+					said = err.Error()
+					s.event(true, "AuthorityNotReady", said)
+				}
 			case t.rotating:
 				wait = rotateEvery
 			}
@@ -115,6 +120,12 @@ func (s *Signer) keepAuthority(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
+	}
+}
+
+func (s *Signer) event(warning bool, reason, message string) {
+	if s.Event != nil {
+		s.Event(warning, reason, message)
 	}
 }
 

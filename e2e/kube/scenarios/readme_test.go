@@ -41,6 +41,7 @@ func TestReadmeOnOneNode(t *testing.T) {
 	w.pasted()
 	w.healthy()
 	w.neverRestarted()
+	w.authorityIsDeleted()
 	w.operatorsObjects()
 }
 
@@ -124,6 +125,24 @@ func (w *world) healthy() {
 		}
 		return err
 	})
+}
+
+// authorityIsDeleted: somebody deletes the Secret with the authority of OVN's certificates. An Event says so, the programs
+// get certificates of a new one, and pods get networks again.
+func (w *world) authorityIsDeleted() {
+	was := w.kubectl("-n", ours, "get", "configmap", "ovn-multinet-ca", "-o", "jsonpath={.data}")
+	w.kubectl("-n", ours, "delete", "secret", "ovn-multinet-ca")
+	w.eventOf(ours+"/ovn-multinet-ca", "Warning", "AuthorityReplaced", "the Secret ovn-multinet-ca was deleted")
+	if now := w.kubectl("-n", ours, "get", "configmap", "ovn-multinet-ca", "-o", "jsonpath={.data}"); now == was {
+		w.T.Error("the authority is the former one")
+	}
+	w.healthy()
+	all := nad("after", `{"type":"ovn-multinet","subnets":"10.60.0.0/24"}`) + pod("after", "node1", "after")
+	w.Must(w.Apply(w.Ctx, all))
+	w.Must(w.WaitReady(w.Ctx, "default/after"))
+	w.consistent("after", []string{"eth0", "net1"})
+	w.Must(w.Delete(w.Ctx, all))
+	w.Must(w.WaitGone(w.Ctx, "default/after"))
 }
 
 // hangs stops the processes of all of OVN's containers on a node. The command check names each.
