@@ -5,6 +5,7 @@ package scenarios
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -64,7 +65,22 @@ func (w *world) operatorsObjects() {
 	if got := strings.TrimSpace(w.kubectl("get", "ovn-multinet", "-o", "name")); got != "router.ovn-multinet.io/core" {
 		w.T.Fatalf("the uninstall leaves the objects %s", got)
 	}
-	w.Must(w.InstallChart(w.Ctx, readmeValues))
+	w.Must(w.InstallChart(w.Ctx, readmeValues+"controller: {limits: {default: {bytes: 10000}}}\n"))
 	w.healthy() // a pod that starts before its node is ready has no networks
 	joined()
+	w.limited()
+}
+
+// limited: a value of the chart limits what the objects of a namespace may need, the refusal says how much, and a command
+// shows what is left.
+func (w *world) limited() {
+	var routes []string
+	for i := range 120 {
+		routes = append(routes, fmt.Sprintf(`{"dst":"10.80.%d.0/24"}`, i))
+	}
+	w.Must(w.Apply(w.Ctx, nad("wide", `{"type":"ovn-multinet","subnets":"10.70.0.0/16","routes":[`+strings.Join(routes, ",")+`]}`)))
+	w.eventOf("wide", "Warning", "NetworkRefused", "10000 is the limit")
+	if out := w.multinet("limits", "-n", "default"); !regexp.MustCompile(`default +bytes +\d+ +10000`).MatchString(out) {
+		w.T.Errorf("the limits are\n%s", out)
+	}
 }
