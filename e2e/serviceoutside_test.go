@@ -35,9 +35,12 @@ func typedServiceYAML(name, network, address, sources, ports string) string {
 // clientSeen returns the address that a server in a pod sees of the client that connects to an address.
 func (w *outsideWorld) clientSeen(from place, server *lab.Pod, to string) (seen netip.Addr, err error) {
 	var listener net.Listener
-	if err := server.Do(func() (err error) {
-		listener, err = net.Listen("tcp", ":8081")
-		return err
+	// A process that a test has just forked has a former listener of ours open, until it runs its program.
+	if err := lab.Eventually(w.Ctx, func() error {
+		return server.Do(func() (err error) {
+			listener, err = net.Listen("tcp", ":8081")
+			return err
+		})
 	}); err != nil {
 		return seen, err
 	}
