@@ -42,7 +42,7 @@ type Config struct {
 	Queue func(network string)
 	// Bridges is called when nodes have bridges for other physical networks.
 	Bridges func()
-	Log   *slog.Logger
+	Log     *slog.Logger
 }
 
 // Paths knows which packets fit where: the MTUs of the nodes, and those of the networks on each router.
