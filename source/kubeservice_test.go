@@ -336,8 +336,8 @@ func TestListedPodIsTrimmedTwice(t *testing.T) {
 // TestBoundaryLargeServicesAreNotKept: what tenants write into Services, and others into slices, does not fill the
 // memory.
 func TestBoundaryLargeServicesAreNotKept(t *testing.T) {
-	const number = 50
-	sizes := map[int]uint64{}
+	const number, room = 50, 50 * 20 << 10
+	sizes, patience := map[int]uint64{}, time.Now().Add(time.Minute)
 	for _, size := range []int{1, 200 << 10} {
 		s := newAPIServer()
 		for i := range number {
@@ -353,13 +353,16 @@ func TestBoundaryLargeServicesAreNotKept(t *testing.T) {
 		eventually(t, fmt.Sprint(number, number), func() string {
 			return fmt.Sprint(len(k.services.List()), len(k.slices.informer.GetStore().List()))
 		})
-		after := heap()
-		sizes[size] = after - min(before, after)
+		// A goroutine may have a whole list for a moment more.
+		kept := func() uint64 { now := heap(); return now - min(before, now) }
+		for sizes[size] = kept(); size > 1 && sizes[size] > sizes[1]+room && time.Now().Before(patience); {
+			sizes[size] = kept()
+		}
 		if all, err := k.Services(background, "shop"); err != nil || len(all) != number {
 			t.Errorf("%d Services, %v", len(all), err)
 		}
 	}
-	if sizes[200<<10] > sizes[1]+number*20<<10 {
+	if sizes[200<<10] > sizes[1]+room {
 		t.Errorf("%d bytes are kept of large Services and slices, %d of small ones", sizes[200<<10], sizes[1])
 	}
 }
