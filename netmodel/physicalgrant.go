@@ -187,7 +187,8 @@ func (grants PhysicalGrants) loose(namespace string) bool {
 	})
 }
 
-// ofVLAN reports whether a network on a VLAN is granted to the namespace, and whether it were with port security.
+// ofVLAN reports whether a network on a VLAN is granted to the namespace, and whether the same network with port
+// security would be.
 func (grants PhysicalGrants) ofVLAN(namespace string, n *Network, w PhysicalVLAN) (allowed, secured bool) {
 	for _, g := range grants[w.Physical] {
 		in := func(r vlanRange) bool { return r.first <= w.VLAN && w.VLAN <= r.last }

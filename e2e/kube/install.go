@@ -3,8 +3,10 @@ package kube
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/images"
+	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 )
 
 // PrimaryConfList is Flannel's conflist on a node.
@@ -26,5 +28,7 @@ func (c *Cluster) PatchAgents(ctx context.Context, patch string) error {
 
 // DeleteProduct deletes what InstallProduct made, by the manifests, and returns when it is gone.
 func (c *Cluster) DeleteProduct(ctx context.Context) error {
-	return c.Delete(ctx, images.Manifests)
+	_, err := c.kubectl(ctx, strings.NewReader(images.Manifests), "delete", "--ignore-not-found", "--wait", "-f", "-",
+		"--selector", "!"+entry.KeepLabel)
+	return err
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// KeepLabel is the label of the definitions, so that kubectl can delete all of install.yaml but them.
+const KeepLabel = Group + "/keep"
+
 // Definitions returns the CustomResourceDefinitions of all kinds. The API server keeps keys that it does not know, so
 // that the controller can refuse them by name: a VLAN in a misspelt key would be lost otherwise.
 func Definitions() []map[string]any {
@@ -38,6 +41,10 @@ func (k *Kind) definition() m {
 		spec["required"] = required
 	}
 	var rules []m
+	for _, name := range k.names {
+		r := fixed(name)
+		rules = append(rules, m{"rule": r.cel, "message": r.message})
+	}
 	for _, r := range k.rules {
 		rules = append(rules, m{"rule": r.cel, "message": r.message})
 	}
@@ -59,6 +66,7 @@ func (k *Kind) definition() m {
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": m{
 			"name": k.Plural + "." + Group, "annotations": m{"helm.sh/resource-policy": "keep"},
+			"labels": m{KeepLabel: "true"},
 		},
 		"spec": m{
 			"group": Group, "scope": "Cluster",

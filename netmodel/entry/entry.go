@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -140,14 +141,14 @@ type joined struct {
 	pools map[string]map[string]json.RawMessage // by router and name
 }
 
-// claim notes the object that describes an entry, and refuses a second one.
-func (j *joined) claim(o *Object) error {
+// claim notes the object that describes an entry, and refuses a second one. It returns the spec as the file has it.
+func (j *joined) claim(o *Object) (map[string]json.RawMessage, error) {
 	what := o.Kind.Name + " " + o.Entry()
 	if other := j.by[what]; other != "" {
-		return fmt.Errorf("object %s describes it already; one object describes one %s", other, o.Kind.Name)
+		return nil, fmt.Errorf("object %s describes it already; one object describes one %s", other, o.Kind.Name)
 	}
 	j.by[what] = o.ID()
-	return nil
+	return o.withoutNames()
 }
 
 // differs says that the file of --config has the entry of an object with other words.
@@ -156,27 +157,31 @@ func differs(o *Object) error {
 		"chart), or make it equal", o.Entry())
 }
 
-// keys returns the keys of a spec.
-func (o *Object) keys() (map[string]json.RawMessage, error) {
+// withoutNames returns the keys of a spec but those that name its entry. Such a key that is no name is refused: the
+// object would describe the entry of its own name, of which its author does not think.
+func (o *Object) withoutNames() (map[string]json.RawMessage, error) {
 	var spec map[string]json.RawMessage
 	if err := json.Unmarshal(o.Spec, &spec); err != nil || spec == nil {
 		return nil, errors.New("spec is missing, or is no object")
+	}
+	for _, key := range o.Kind.names {
+		var name string
+		if text, there := spec[key]; there && (json.Unmarshal(text, &name) != nil || name == "") {
+			return nil, fmt.Errorf("%s: want a name in quotes, or leave it out", key)
+		}
+		delete(spec, key)
 	}
 	return spec, nil
 }
 
 func joinRouter(j *joined, o *Object) error {
-	if err := j.claim(o); err != nil {
-		return err
-	}
-	spec, err := o.keys()
+	spec, err := j.claim(o)
 	if err != nil {
 		return err
 	}
 	if spec[keyPools] != nil {
 		return errors.New("addressPools: write an object AddressPool for each pool")
 	}
-	delete(spec, "router")
 	router := o.Entry()
 	if there := j.Routers[router]; there != nil {
 		if !equalButPools(there, spec) {
@@ -191,18 +196,11 @@ func joinRouter(j *joined, o *Object) error {
 	return nil
 }
 
+// equalButPools reports whether a router of the file is that of an object, which has no pools.
 func equalButPools(a, b map[string]json.RawMessage) bool {
-	with := map[string]json.RawMessage{keyPools: json.RawMessage("null")}
-	for key, value := range a {
-		if key != keyPools {
-			with[key] = value
-		}
-	}
-	other := map[string]json.RawMessage{keyPools: json.RawMessage("null")}
-	for key, value := range b {
-		other[key] = value
-	}
-	return equal(with, other)
+	without := maps.Clone(a)
+	delete(without, keyPools)
+	return equal(without, b)
 }
 
 // equal reports whether two values are the same JSON, whatever the order of keys and the spaces.
@@ -218,10 +216,7 @@ func equal(a, b any) bool {
 }
 
 func joinPool(j *joined, o *Object) error {
-	if err := j.claim(o); err != nil {
-		return err
-	}
-	spec, err := o.keys()
+	spec, err := j.claim(o)
 	if err != nil {
 		return err
 	}
@@ -232,8 +227,6 @@ func joinPool(j *joined, o *Object) error {
 	case j.Routers[router] == nil:
 		return fmt.Errorf("router: there is no router %s; create an object Router for it", router)
 	}
-	delete(spec, "router")
-	delete(spec, "pool")
 	if j.pools[router] == nil {
 		pools := map[string]json.RawMessage{}
 		if text := j.Routers[router][keyPools]; text != nil {
@@ -254,7 +247,7 @@ func joinPool(j *joined, o *Object) error {
 }
 
 func joinPhysical(j *joined, o *Object) error {
-	spec, err := o.keys()
+	spec, err := o.withoutNames()
 	if err != nil {
 		return err
 	}
@@ -262,7 +255,6 @@ func joinPhysical(j *joined, o *Object) error {
 	var grants []json.RawMessage
 	for key, value := range spec {
 		switch key {
-		case "physicalNetworkName":
 		case "grants":
 			if err := json.Unmarshal(value, &grants); err != nil {
 				return errors.New(`grants: want a list like [{vlans: "100,200-299", namespaces: [shop]}]`)
@@ -279,14 +271,10 @@ func joinPhysical(j *joined, o *Object) error {
 }
 
 func joinProfile(j *joined, o *Object) error {
-	if err := j.claim(o); err != nil {
-		return err
-	}
-	spec, err := o.keys()
+	spec, err := j.claim(o)
 	if err != nil {
 		return err
 	}
-	delete(spec, "profile")
 	name := o.Entry()
 	if there, has := j.SecurityProfiles[name]; has {
 		if !equal(there, spec) {

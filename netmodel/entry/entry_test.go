@@ -92,6 +92,8 @@ func TestJoin(t *testing.T) {
 		{"a pool of nothing", "", object(t, "AddressPool", "a", `{}`), "router is missing"},
 		{"grants that are none", "", object(t, "PhysicalNetwork", "a", `{"grants":{}}`), "want a list like"},
 		{"a misspelt key", "", object(t, "PhysicalNetwork", "a", `{"grant":[]}`), `unknown key "grant"`},
+		{"a name that is a number", "", object(t, "PhysicalNetwork", "a", `{"physicalNetworkName":7,"grants":[]}`), "physicalNetworkName: want a name"},
+		{"a name that is empty", "", object(t, "Router", "b", `{"router":""}`), "router: want a name"},
 		{"no spec", "", object(t, "SecurityProfile", "a", `7`), "spec is missing"},
 		{"two profiles", "", object(t, "SecurityProfile", "a", `{}`), ""},
 	} {

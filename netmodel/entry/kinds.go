@@ -5,6 +5,7 @@ type Kind struct {
 	Name, Plural, Short string
 	doc                 string
 	keys                []key
+	names               []string // the keys that name the entry; they do not change
 	rules               []rule
 	columns             []column
 	entry               func(*Object) string
@@ -66,7 +67,7 @@ var physicalNetwork = &Kind{
 				"(`untagged`: without a VLAN), with `portSecurity: false` also networks without port security",
 		},
 	},
-	rules:   []rule{fixed("physicalNetworkName")},
+	names:   []string{"physicalNetworkName"},
 	columns: []column{{"Physical network", ".spec.physicalNetworkName"}},
 	entry:   func(o *Object) string { return o.text("physicalNetworkName", o.Name) },
 	join:    joinPhysical,
@@ -115,8 +116,8 @@ var routerKind = &Kind{
 			doc: "`shop: 5`: how many ports of the gateway's own address a namespace may have",
 		},
 	},
+	names: []string{"router"},
 	rules: []rule{
-		fixed("router"),
 		{
 			"[has(self.externalSubnet), has(self.externalAddress), has(self.physicalNetworkName), has(self.gatewayNodes)]" +
 				".all(is, is == has(self.externalSubnet))",
@@ -150,7 +151,7 @@ var addressPool = &Kind{
 			doc: "namespaces whose pods have an egress address of the pool without a request",
 		},
 	},
-	rules:   []rule{fixed("router"), fixed("pool")},
+	names:   []string{"router", "pool"},
 	columns: []column{{"Router", ".spec.router"}, {"Addresses", ".spec.addresses"}},
 	entry:   func(o *Object) string { return o.text("router", "") + " " + o.text("pool", o.Name) },
 	join:    joinPool,
@@ -173,7 +174,7 @@ var securityProfile = &Kind{
 			doc: "names, or beginnings of names with `*`: `[shop, \"team-*\"]`",
 		},
 	},
-	rules:   []rule{fixed("profile")},
+	names:   []string{"profile"},
 	columns: []column{{"Port group", ".spec.portGroup"}},
 	entry:   func(o *Object) string { return o.text("profile", o.Name) },
 	join:    joinProfile,

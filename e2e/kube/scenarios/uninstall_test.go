@@ -38,7 +38,12 @@ func TestUninstall(t *testing.T) {
 	w.refusedBefore()
 	w.deleteNAD("blue")
 	w.nadGone("blue", "default/blue")
+	w.Must(w.Apply(w.Ctx, coreRouter("core")))
+	w.object("router/core", "Accepted=True Ready=True", "")
 	w.Must(w.DeleteProduct(w.Ctx))
+	if got := w.kubectl("get", "router/core", "-o", "name"); got != "router.ovn-multinet.io/core" {
+		t.Errorf("the deletion of the product leaves %q of the operator's objects", got)
+	}
 	if _, err := w.Client.CoreV1().Namespaces().Get(w.Ctx, ours, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the namespace after its deletion: %v", err)
 	}
@@ -46,6 +51,7 @@ func TestUninstall(t *testing.T) {
 	w.Must(w.Delete(w.Ctx, pod("plain", "node1", "")))
 
 	w.Must(w.InstallProduct(w.Ctx))
+	w.kubectl("delete", "router/core") // nobody needs it, so nothing holds it back
 	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.1.0.0/16"}`)+pods))
 	w.Must(w.WaitReady(w.Ctx, "default/a", "default/b"))
 	w.reaches("a", "net1", w.links("b")["net1"].ips()[0])
