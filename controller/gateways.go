@@ -46,9 +46,10 @@ func (c *Controller) reconcileGateway(ctx context.Context, i engine.Item) error 
 	if _, err := c.gateways.Ensure(ctx, r, chassis); err != nil {
 		return err
 	}
-	c.logNodes(router, names, chassis)
+	problem := problemOf(r, names, chassis)
+	c.logNodes(router, names, chassis, problem)
 	if nodes != nil {
-		c.kinds.entries.Gateway(router, problemOf(r, names, chassis))
+		c.kinds.entries.Gateway(router, problem)
 	}
 	c.engine.AddAfter(gatewayItem(router), gatewayEvery)
 	return nil
@@ -61,24 +62,23 @@ func (c *Controller) nodesNow(ctx context.Context) ([]netmodel.Node, error) {
 	return c.source.Nodes(ctx)
 }
 
-// logNodes logs the nodes of a gateway if they have changed. names are the nodes with the label, chassis are the nodes
-// among them whose chassis is known.
-func (c *Controller) logNodes(router string, names []string, chassis []gateway.Chassis) {
+// logNodes logs the nodes of a gateway, and its problem, if they have changed. names are the nodes with the label,
+// chassis are the nodes among them whose chassis is known.
+func (c *Controller) logNodes(router string, names []string, chassis []gateway.Chassis, problem string) {
 	var without []string
 	for _, name := range names {
 		if !slices.ContainsFunc(chassis, func(c gateway.Chassis) bool { return c.Node == name }) {
 			without = append(without, name)
 		}
 	}
-	text := fmt.Sprint(names, without)
+	text := fmt.Sprint(names, without, problem)
 	if c.nodes[router] == text {
 		return
 	}
 	c.nodes[router] = text
 	switch {
-	case len(names) == 0:
-		c.log.Warn("no node has the label of a gateway: its networks have no way out",
-			"router", router, "gatewayNodes", c.gateways.Router(router).Nodes)
+	case problem != "":
+		c.log.Warn("the networks of a gateway have no way out", "router", router, "why", problem)
 	case len(without) > 0:
 		c.log.Warn("the chassis of some nodes of a gateway are unknown: is ovn-multinetd running on these nodes?",
 			"router", router, "nodes", without)

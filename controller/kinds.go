@@ -76,7 +76,6 @@ func newKinds(config *Config, c *Controller) *kinds {
 	k.entries = entries.New(entries.Config{
 		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, HasBridge: c.paths.HasBridge, Log: c.log,
 	})
-	k.all = append(k.all, k.entries)
 	if config.Services != nil {
 		k.pods = config.Services
 		k.services = servicekind.New(servicekind.Config{
@@ -95,6 +94,7 @@ func newKinds(config *Config, c *Controller) *kinds {
 		})
 		k.all, k.podKinds = append(k.all, k.outside), append(k.podKinds, k.outside)
 	}
+	k.all = append(k.all, k.entries) // behind the kind that lists the outside addresses
 	c.engine.Register(kindBackends, k.reconcilePods)
 	return k
 }

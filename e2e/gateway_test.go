@@ -334,7 +334,7 @@ func TestGatewayNodes(t *testing.T) {
 	w := newGatewayWorld(t, gatewayConfig)
 	w.outside("host", 42, "192.0.2.9/24")
 	w.network("hidden", outOf(1, ""))
-	w.controllerSays("no node has the label of a gateway")
+	w.controllerSays("no node has the label edge=yes")
 	p := w.Attached(2, "web", "hidden")
 	for _, step := range [][]int{{2}, {0}, {0, 1}, {1}} {
 		w.Must(w.WriteManifest("nodes.yaml", nodesManifest(w.Nodes, step...)))

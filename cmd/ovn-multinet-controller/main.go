@@ -125,10 +125,7 @@ func run(ctx context.Context, c conf.Controller) error {
 		return err
 	}
 	log := daemon.Logger(c.LogLevel)
-	if old, _, err := entry.Split(config.Document); err != nil || len(old) > 0 {
-		log.Warn("the file of --config has entries that have to be objects in the next version: kubectl multinet objects "+
-			"writes them", "entries", len(old), "err", err)
-	}
+	warnOfEntries(config, log)
 	var k clients
 	if c.Manifests == "" {
 		if k.core, k.nads, err = daemon.Kubernetes(c.Kubeconfig); err != nil {
@@ -197,6 +194,14 @@ func run(ctx context.Context, c conf.Controller) error {
 	return g.Wait()
 }
 
+// warnOfEntries says that the file has entries that have to be objects.
+func warnOfEntries(config configfile.Config, log *slog.Logger) {
+	if old, _, err := entry.Split(config.Document); err != nil || len(old) > 0 {
+		log.Warn("the file of --config has entries that have to be objects in the next version: kubectl multinet objects "+
+			"writes them", "entries", len(old), "err", err)
+	}
+}
+
 // keepCertificate keeps this controller's own certificate for NB up to date, if the chart runs OVN.
 func keepCertificate(ctx context.Context, c conf.Controller, core kubernetes.Interface, log *slog.Logger) error {
 	if c.OVN.Replicas == 0 {
@@ -215,7 +220,7 @@ func runOVN(
 	leading func() error, log *slog.Logger,
 ) error {
 	kube, is := src.(*source.Kube)
-	if c.OVN.Replicas == 0 || !is {
+	if c.OVN.Replicas == 0 || !is { // --ovn-replicas is refused with a folder
 		return nil
 	}
 	nodes, err := labels.Parse(c.OVN.Nodes)

@@ -14,26 +14,16 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 )
 
-// QueueAll notes the networks in NB, and who has outside addresses.
-func (k *Kind) QueueAll(ctx context.Context, networks map[string]*ovnnet.Listed) error {
+// QueueAll notes the networks in NB. The kind of outside addresses has listed those before.
+func (k *Kind) QueueAll(_ context.Context, networks map[string]*ovnnet.Listed) error {
 	if k.Source == nil {
 		return nil
-	}
-	addresses := map[outside.Key][]netip.Addr{}
-	if slices.ContainsFunc(k.objects, func(o *entry.Object) bool { return o.Kind.Name == "AddressPool" }) {
-		users, err := k.Rows.List(ctx)
-		if err != nil {
-			return err
-		}
-		for _, u := range users {
-			addresses[u.Key] = u.IPs()
-		}
 	}
 	maps.DeleteFunc(k.networks, func(id string, _ *netmodel.Network) bool { return networks[id] == nil })
 	for id, n := range networks {
 		k.NetworkAccepted(id, n.Config, true)
 	}
-	k.addresses, k.listed = addresses, true
+	k.listed = true
 	k.Engine.Add(StatusItem)
 	return nil
 }

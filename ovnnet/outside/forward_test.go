@@ -145,7 +145,7 @@ func TestForwardRefused(t *testing.T) {
 		{w.forward("shop", "api", "tcp/32768"), "tcp/32768: the gateway needs the ports from 32768 on for the connections of pods; choose a lower one"},
 		{w.forward("shop", "api", "udp/546"), "udp/546: the gateway answers DHCPv6 there; choose another port"},
 		{w.forward("dev", "api", "tcp/81"), "ports of the gateway of router shop/r1 are not granted to namespace dev; the operator writes " +
-			`portForwards: {dev: 1} into the object Router of shop/r1`},
+			`portForwards: {dev: 1} into the object Router that describes shop/r1`},
 		{w.service("api", "192.0.2.10"), "address 192.0.2.10 is the own one of the gateway of router shop/r1: a Service has ports of it with " +
 			"ovn-multinet/service-outside-address: gateway"},
 		{noIPv6, "the gateway of router shop/r1 has no address of the families of service shop/api"},

@@ -2,7 +2,6 @@ package outside
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -15,7 +14,8 @@ import (
 // the namespace keeps what it has.
 func (e *Entry) Allowed(r *netmodel.Router) error {
 	if r == nil || !r.HasGateway() {
-		return nbrows.Refusedf("router %s has no gateway any more: the operator describes it by an object Router", e.Router)
+		return nbrows.Refusedf("router %s has no gateway any more; the operator describes gateways by objects Router",
+			e.Router)
 	}
 	if v := r.PhysicalVLAN(); e.book != v.AddressBook() {
 		return nbrows.Refusedf("the gateway of router %s is on %s now", e.Router, v)
@@ -308,9 +308,8 @@ func poolOf(r *netmodel.Router, namespace string, a Address) (*netmodel.AddressP
 
 // notGranted refuses a pool that is not granted to a namespace. The reason has the line to write.
 func notGranted(r *netmodel.Router, pool *netmodel.AddressPool, namespace string) error {
-	const form = "the operator writes namespaces: {%s: 1} into the object AddressPool of %s %s"
-	return nbrows.Refusedf("pool %s of router %s is not granted to namespace %s; %s",
-		pool.Name, r.Name, namespace, fmt.Sprintf(form, namespace, r.Name, pool.Name))
+	return nbrows.Refusedf("pool %s of router %s is not granted to namespace %s; the operator writes namespaces: {%s: 1} "+
+		"into the pool's object AddressPool", pool.Name, r.Name, namespace, namespace)
 }
 
 // dhcpv6 is the port of DHCPv6 clients: a router of OVN takes its packets before load balancers do.
@@ -321,7 +320,7 @@ func forwardable(r *netmodel.Router, namespace string, a Address) error {
 	switch {
 	case r.Forwards.Limit(namespace) == 0:
 		return nbrows.Refusedf("ports of the gateway of router %s are not granted to namespace %s; the operator writes "+
-			"portForwards: {%s: 1} into the object Router of %s", r.Name, namespace, namespace, r.Name)
+			"portForwards: {%s: 1} into the object Router that describes %s", r.Name, namespace, namespace, r.Name)
 	case !r.IsExternal(a.Addr):
 		return nbrows.Refusedf("address %s is not the gateway's of router %s", a.Addr, r.Name)
 	case a.Port.Number >= netmodel.FirstPortOfPods:

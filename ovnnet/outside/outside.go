@@ -16,7 +16,7 @@ import (
 // Outside reads and writes the rows of outside addresses.
 type Outside struct {
 	store *nbrows.Store
-	// Told is called with the addresses that a user has now, after each change and each check of them; nil: nobody asks.
+	// Told is called with the addresses that a user has, after each list, change and check of them; nil: nobody asks.
 	Told func(key Key, has []netip.Addr)
 }
 
@@ -93,9 +93,11 @@ func (o *Outside) Delete(ctx context.Context, key Key) (changed bool, err error)
 
 // deleteIf is Delete if the rows, as they are at that moment, are to go.
 func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool) (changed bool, err error) {
+	stays := false
 	changed, err = o.store.Change(ctx, "the outside address of "+key.User.String(), func(b *nbrows.Batch) error {
 		have, err := o.read(ctx, key, nil)
-		if err != nil || have.row == nil || !goes(have.entry) {
+		stays = err != nil || have.row != nil && !goes(have.entry)
+		if stays || have.row == nil {
 			return err
 		}
 		if err := o.readBook(ctx, have, nil); err != nil {
@@ -108,7 +110,7 @@ func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool)
 		b.First(have.unchanged())
 		return nil
 	})
-	if changed && err == nil {
+	if !stays && err == nil {
 		o.tell(key, nil)
 	}
 	return changed, err
@@ -118,7 +120,11 @@ func (o *Outside) deleteIf(ctx context.Context, key Key, goes func(*Entry) bool)
 // deletes what these do not have any more. The server scans the table of claims, so callers do this only when they
 // begin, and when the configuration has changed.
 func (o *Outside) List(ctx context.Context) ([]*Entry, error) {
-	return o.list(ctx, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) == "" })
+	all, err := o.list(ctx, func(row *nb.Copp) bool { return ovndb.OtherCluster(row.ExternalIDs) == "" })
+	for _, e := range all {
+		o.tell(e.Key, e.IPs())
+	}
+	return all, err
 }
 
 // ListForPeople is List for a program that does not know which cluster is its own.

@@ -177,17 +177,47 @@ func TestAuto(t *testing.T) {
 	w.wantRefused(t, six, "no address pool of router shop/r1 that namespace web may use has addresses of the families of web/six/net1")
 }
 
+// TestTold: who has which addresses is told when it is listed, checked, changed and deleted, also by another client.
+func TestTold(t *testing.T) {
+	w := newWorld(t)
+	has := map[outside.Key]string{}
+	w.outside.Told = func(key outside.Key, addresses []netip.Addr) { has[key] = fmt.Sprint(addresses) }
+	want := w.pod(t, "shop", "web-0", 7, "192.0.2.17")
+	key := outside.Key{Router: "shop/r1", User: want.User}
+	told := func(what, want string) {
+		t.Helper()
+		if got := has[key]; got != want || len(has) != 1 {
+			t.Errorf("after %s: %q", what, has)
+		}
+		clear(has)
+	}
+	w.ensure(t, want, 1)
+	told("a change", "[192.0.2.17]")
+	w.ensure(t, want, 0)
+	told("a check", "[192.0.2.17]")
+	if _, err := w.outside.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told("a list", "[192.0.2.17]")
+	for _, what := range []string{"a deletion", "a deletion of what is gone"} {
+		if _, err := w.outside.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		told(what, "[]")
+	}
+}
+
 // TestRefused: what the operator does not allow, and what cannot be.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
-	grant := `; the operator writes namespaces: {%s: 1} into the object AddressPool of shop/r1 %s`
+	grant := `; the operator writes namespaces: {%s: 1} into the pool's object AddressPool`
 	none := w.pod(t, "none", "a", 7)
 	w.wantRefused(t, none, "router shop/r1 has no address pool that is granted to namespace none; the operator grants address pools by objects AddressPool")
 	none.Pool = "public"
-	w.wantRefused(t, none, "pool public of router shop/r1 is not granted to namespace none"+fmt.Sprintf(grant, "none", "public"))
+	w.wantRefused(t, none, "pool public of router shop/r1 is not granted to namespace none"+fmt.Sprintf(grant, "none"))
 	none.Pool = "other"
 	w.wantRefused(t, none, `router shop/r1 has no address pool "other"`)
-	w.wantRefused(t, w.pod(t, "shop", "b", 8, "192.0.2.66"), "pool web of router shop/r1 is not granted to namespace shop"+fmt.Sprintf(grant, "shop", "web"))
+	w.wantRefused(t, w.pod(t, "shop", "b", 8, "192.0.2.66"), "pool web of router shop/r1 is not granted to namespace shop"+fmt.Sprintf(grant, "shop"))
 	w.wantRefused(t, w.pod(t, "shop", "c", 9, "192.0.2.10"), "address 192.0.2.10 is the own one of the gateway of router shop/r1: a Service has ports of it with ovn-multinet/service-outside-address: gateway")
 	w.wantRefused(t, w.pod(t, "shop", "d", 10, "192.0.2.17", "192.0.2.18"), "addresses 192.0.2.17 and 192.0.2.18 are of one family, only one of each is served")
 	four := w.pod(t, "shop", "e", 11, "2001:db8::101")

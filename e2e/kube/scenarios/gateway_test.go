@@ -156,6 +156,12 @@ func (w *world) outsideAddresses(o *lab.Outside) {
 		}
 		return ""
 	}
+	w.Must(lab.Eventually(w.Ctx, func() error {
+		if got := w.kubectl("get", "addresspool/public", "-o", "jsonpath={.status.usedBy}"); got != `["default/floats/net1"]` {
+			return fmt.Errorf("the pool is used by %s", got)
+		}
+		return nil
+	}))
 	address := strings.TrimSuffix(strings.TrimPrefix(state("floats"), "True interface net1: floating addresses ["), "]")
 	w.Must(w.seenOutside(o, "floats", address))
 
