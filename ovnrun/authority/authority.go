@@ -165,9 +165,15 @@ func (s *Signer) load(ctx context.Context, now time.Time, who asker) (turned, er
 	t, err := turn(secret, now, turning{nodes: nodes, life: s.Life, settled: s.settled, holder: who,
 		members: func() (map[string]bool, error) { return s.members(ctx) }})
 	if err != nil {
-		return turned{}, fmt.Errorf("secret %s/%s: %w: delete it, and all programs get certificates of a new authority",
+		err = fmt.Errorf("secret %s/%s: %w: delete it, and all programs get certificates of a new authority",
 			s.Namespace, SecretName, err)
+		if s.broken != err.Error() {
+			s.broken = err.Error()
+			s.event(true, "AuthorityNotReady", s.broken)
+		}
+		return turned{}, err
 	}
+	s.broken = ""
 	switch {
 	case absent:
 		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})

@@ -1,7 +1,7 @@
 package authority
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -16,15 +16,11 @@ import (
 func TestEvents(t *testing.T) {
 	client := fake.NewClientset()
 	var told []string
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := t.Context()
 	s := Signer{Client: client, Namespace: namespace, Signs: true, Life: DefaultLife, Nodes: noNodes,
 		Leading: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Event: func(warning bool, reason, message string) {
 			told = append(told, fmt.Sprint(warning, " ", reason, ": ", message))
-			if reason == "AuthorityNotReady" {
-				cancel()
-			}
 		}}
 	load := func() {
 		t.Helper()
@@ -46,12 +42,22 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken.Data["tls.key"] = []byte("no key")
-	if _, err := secrets.Update(ctx, broken, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	key := broken.Data["tls.key"]
+	for range 2 { // it is told when it breaks, once, and again when it breaks again
+		for _, text := range [][]byte{[]byte("no key"), key} {
+			broken.Data["tls.key"] = text
+			if broken, err = secrets.Update(ctx, broken, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := s.load(ctx, time.Now(), asker{}); (err == nil) != bytes.Equal(text, key) {
+					t.Fatalf("with the key %.10q: %v", text, err)
+				}
+			}
+		}
 	}
-	s.keepAuthority(ctx)
-	want := []string{"true AuthorityReplaced: the Secret ovn-multinet-ca was deleted: ", "true AuthorityNotReady: secret " + namespace + "/ovn-multinet-ca: "}
+	const notReady = "true AuthorityNotReady: secret " + namespace + "/ovn-multinet-ca: "
+	want := []string{"true AuthorityReplaced: the Secret ovn-multinet-ca was deleted: ", notReady, notReady}
 	for i := range want {
 		if len(told) != len(want) || !strings.HasPrefix(told[i], want[i]) {
 			t.Fatalf("Events %q, want %q", told, want)

@@ -39,6 +39,7 @@ type Signer struct {
 
 	turns      turns
 	mu         sync.Mutex
+	broken     string    // why the Secret cannot be read; "": it can
 	wholeSince time.Time // since when all nodes have certificates of the next authority; zero: not yet
 }
 
@@ -100,17 +101,14 @@ func (s *Signer) turnOf(ctx context.Context, name string) (later time.Duration, 
 
 // keepAuthority has the authority published before the first request, and renews it.
 func (s *Signer) keepAuthority(ctx context.Context) {
-	for said := ""; ; {
+	for {
 		wait := loadEvery
 		if err := s.Leading(); err == nil {
 			t, err := s.load(ctx, time.Now(), asker{})
 			switch {
 			case err != nil && ctx.Err() == nil:
 				s.Log.Warn("the authority of OVN's certificates is not ready; trying again", "err", err)
-				if wait = time.Second; err.Error() != said {
-					said = err.Error()
-					s.event(true, "AuthorityNotReady", said)
-				}
+				wait = time.Second
 			case t.rotating:
 				wait = rotateEvery
 			}
