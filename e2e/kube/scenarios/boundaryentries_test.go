@@ -5,7 +5,9 @@ package scenarios
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -37,6 +39,10 @@ func (s *thief) attackEntries() {
 	s.cannot("create an object", "cannot create resource", client.Post().AbsPath(path).Body([]byte(
 		`{"apiVersion":"ovn-multinet.io/v1alpha1","kind":"PhysicalNetwork","metadata":{"name":"ours"},"spec":{"grants":[]}}`)).Do(s.Ctx).Error())
 	s.cannot("delete an object", "cannot delete resource", client.Delete().AbsPath(path, "theirs").Do(s.Ctx).Error())
+	e := event("", "own")
+	e.InvolvedObject = corev1.ObjectReference{Kind: "ConfigMap", APIVersion: "v1", Namespace: "default", Name: "kube-root-ca.crt"}
+	_, err := s.core.CoreV1().Events("default").Create(s.Ctx, e, metav1.CreateOptions{})
+	s.cannot("an Event of another ConfigMap", "of ConfigMaps, the controller of ovn-multinet writes Events of ovn-multinet/ovn-multinet-ca only", err)
 	s.Must(patch(`{"metadata":{"finalizers":["ovn-multinet.io/in-use"]}}`))
 	s.Must(patch(`{"status":{"users":1}}`, "status"))
 	s.Must(s.Delete(s.Ctx, physical))
