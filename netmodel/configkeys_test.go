@@ -25,7 +25,8 @@ const fullConfig = `{
 	"physicalNetworks": {"phys": [{"vlans": "100", "namespaces": ["shop"], "portSecurity": false}]},
 	"securityProfiles": {"web": {"portGroup": "others", "namespaces": ["shop"]}},
 	"portSecurityOff": {"namespaces": ["shop"]},
-	"limits": {"shop": {"bytes": 1, "flows": 2, "endpoints": 3, "groups": 4}}
+	"limits": {"shop": {"bytes": 1, "flows": 2, "endpoints": 3, "groups": 4}},
+	"uplinks": {"phys": [{"nodes": "rack=b", "interface": "eth1", "bridge": "br-x"}]}
 }`
 
 // TestEveryKeyOfTheConfig: without any key of --config, the configuration is another one or is refused, and each key is
@@ -36,6 +37,7 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		physical PhysicalGrants
 		profiles SecurityProfiles
 		limits   cost.Limits
+		uplinks  Uplinks
 	}
 	parse := func(text []byte) (c config, err error) {
 		if c.routers, err = ParseRouters(text); err == nil {
@@ -46,6 +48,9 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		if err == nil {
 			c.limits, err = ParseLimits(text)
 		}
+		if err == nil {
+			c.uplinks, err = ParseUplinks(text)
+		}
 		return c, err
 	}
 	full, err := parse([]byte(fullConfig))
@@ -53,7 +58,7 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	var docs string
-	for _, page := range []string{"networks", "topologies", "policy", "services", "limits"} {
+	for _, page := range []string{"networks", "topologies", "policy", "services", "limits", "objects"} {
 		text, err := os.ReadFile("../docs/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +72,7 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 		{controllerJSON{}, ""}, {routerJSON{}, "routers shop/r1"}, {grantJSON{}, "routers shop/r1 namespaces web"},
 		{addressPoolJSON{}, "routers shop/r1 addressPools a"},
 		{physicalGrantJSON{}, "physicalNetworks phys 0"}, {SecurityProfile{}, "securityProfiles web"},
-		{portSecurityOffJSON{}, "portSecurityOff"},
+		{portSecurityOffJSON{}, "portSecurityOff"}, {Uplink{}, "uplinks phys 0"},
 	} {
 		for i := range reflect.TypeOf(of.object).NumField() {
 			key := reflect.TypeOf(of.object).Field(i).Tag.Get("json")
@@ -104,7 +109,7 @@ func TestEveryKeyOfTheConfig(t *testing.T) {
 // TestKeysOfObjects: the operator's objects have the keys of --config, and each its own name.
 func TestKeysOfObjects(t *testing.T) {
 	own := map[string][]string{
-		"PhysicalNetwork": {"grants", "physicalNetworkName"},
+		"PhysicalNetwork": {"grants", "physicalNetworkName", "uplinks"},
 		"Router":          append(conf.Keys(routerJSON{}), "router"),
 		"AddressPool":     append(conf.Keys(addressPoolJSON{}), "pool", "router"),
 		"SecurityProfile": append(conf.Keys(SecurityProfile{}), "profile"),

@@ -83,6 +83,7 @@ type controllerJSON struct {
 	SecurityProfiles map[string]json.RawMessage `json:"securityProfiles"` // of SecurityProfile
 	PortSecurityOff  json.RawMessage            `json:"portSecurityOff"`  // of portSecurityOffJSON
 	Limits           map[string]json.RawMessage `json:"limits"`           // of cost.Cost
+	Uplinks          map[string]json.RawMessage `json:"uplinks"`          // of lists of Uplink; only of objects
 }
 
 type routerJSON struct {

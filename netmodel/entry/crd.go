@@ -107,6 +107,16 @@ var statusSchema = m{
 		},
 		"users":  m{"type": "integer", "description": "How many networks, or users of outside addresses, need the object."},
 		"usedBy": m{"type": "array", "description": "The first of them.", "items": m{"type": "string"}},
+		"nodes": m{
+			"type": "object", "nullable": true, "description": "The nodes that an uplink of the physical network fits.",
+			"properties": m{
+				"ready": m{"type": "string", "description": "How many have the bridge, and how many should: 3/4."},
+				"problems": m{
+					"type": "array", "items": m{"type": "string"},
+					"description": "Of the first nodes without the bridge: the node's name, and why.",
+				},
+			},
+		},
 		"accepted": m{
 			"type": "object", "x-kubernetes-preserve-unknown-fields": true,
 			"description": "The last spec that was accepted. It is used, also while the present one is refused.",

@@ -94,6 +94,7 @@ type document struct {
 	SecurityProfiles map[string]json.RawMessage            `json:"securityProfiles,omitempty"`
 	PortSecurityOff  json.RawMessage                       `json:"portSecurityOff,omitempty"`
 	Limits           json.RawMessage                       `json:"limits,omitempty"`
+	Uplinks          map[string][]json.RawMessage          `json:"uplinks,omitempty"` // only of objects
 }
 
 func read(file []byte) (*document, error) {
@@ -246,27 +247,43 @@ func joinPool(j *joined, o *Object) error {
 	return err
 }
 
+// joinPhysical adds the lists of an object to those of other objects about the same physical network.
 func joinPhysical(j *joined, o *Object) error {
 	spec, err := o.withoutNames()
 	if err != nil {
 		return err
 	}
 	name := o.Entry()
-	var grants []json.RawMessage
-	for key, value := range spec {
-		switch key {
-		case "grants":
-			if err := json.Unmarshal(value, &grants); err != nil {
-				return errors.New(`grants: want a list like [{vlans: "100,200-299", namespaces: [shop]}]`)
-			}
-		default:
-			return fmt.Errorf("unknown key %.64q; known are physicalNetworkName and grants", key)
-		}
+	const grants = `[{vlans: "100,200-299", namespaces: [shop]}]`
+	if err := takeList(spec, "grants", grants, name, &j.PhysicalNetworks); err != nil {
+		return err
 	}
-	if j.PhysicalNetworks == nil {
-		j.PhysicalNetworks = map[string][]json.RawMessage{}
+	if err := takeList(spec, "uplinks", `[{interface: eth1}]`, name, &j.Uplinks); err != nil {
+		return err
 	}
-	j.PhysicalNetworks[name] = append(j.PhysicalNetworks[name], grants...) // several objects may grant one network
+	for _, key := range slices.Sorted(maps.Keys(spec)) {
+		return fmt.Errorf("unknown key %.64q; known are physicalNetworkName, grants and uplinks", key)
+	}
+	return nil
+}
+
+// takeList moves a list from a spec behind those that the entry has.
+func takeList(
+	spec map[string]json.RawMessage, key, form, name string, into *map[string][]json.RawMessage,
+) error {
+	text, there := spec[key]
+	if !there {
+		return nil
+	}
+	delete(spec, key)
+	var list []json.RawMessage
+	if json.Unmarshal(text, &list) != nil {
+		return fmt.Errorf("%s: want a list like %s", key, form)
+	}
+	if *into == nil {
+		*into = map[string][]json.RawMessage{}
+	}
+	(*into)[name] = append((*into)[name], list...)
 	return nil
 }
 

@@ -91,6 +91,7 @@ func TestJoin(t *testing.T) {
 		{"a pool without a router", "", object(t, "AddressPool", "a", `{"router":"/edge"}`), "there is no router /edge"},
 		{"a pool of nothing", "", object(t, "AddressPool", "a", `{}`), "router is missing"},
 		{"grants that are none", "", object(t, "PhysicalNetwork", "a", `{"grants":{}}`), "want a list like"},
+		{"uplinks that are none", "", object(t, "PhysicalNetwork", "a", `{"uplinks":"eth1"}`), "uplinks: want a list like"},
 		{"a misspelt key", "", object(t, "PhysicalNetwork", "a", `{"grant":[]}`), `unknown key "grant"`},
 		{"a name that is a number", "", object(t, "PhysicalNetwork", "a", `{"physicalNetworkName":7,"grants":[]}`), "physicalNetworkName: want a name"},
 		{"a name that is empty", "", object(t, "Router", "b", `{"router":""}`), "router: want a name"},
@@ -104,14 +105,15 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestGrantsAddUp: several objects may grant one physical network, beside the file's grants.
+// TestGrantsAddUp: several objects may describe one physical network, beside the file's grants.
 func TestGrantsAddUp(t *testing.T) {
 	joined, err := entry.Join([]byte(`{"physicalNetworks":{"provider":[{"vlans":"1","namespaces":["a"]}]}}`), []*entry.Object{
-		object(t, "PhysicalNetwork", "provider", `{"grants":[{"vlans":"2","namespaces":["b"]}]}`),
+		object(t, "PhysicalNetwork", "provider", `{"grants":[{"vlans":"2","namespaces":["b"]}],"uplinks":[{"interface":"eth1"}]}`),
 		object(t, "PhysicalNetwork", "other", `{"physicalNetworkName":"provider","grants":[{"vlans":"3","namespaces":["c"]}]}`),
+		object(t, "PhysicalNetwork", "third", `{"physicalNetworkName":"provider","uplinks":[{"nodes":"a=b","bridge":"br-ex"}]}`),
 	})
 	const want = `{"physicalNetworks":{"provider":[{"vlans":"1","namespaces":["a"]},{"namespaces":["b"],"vlans":"2"},` +
-		`{"namespaces":["c"],"vlans":"3"}]}}`
+		`{"namespaces":["c"],"vlans":"3"}]},"uplinks":{"provider":[{"interface":"eth1"},{"bridge":"br-ex","nodes":"a=b"}]}}`
 	if err != nil || string(joined) != want {
 		t.Errorf("%s, %v; want %s", joined, err, want)
 	}

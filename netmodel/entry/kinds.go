@@ -49,15 +49,28 @@ const (
 
 var physicalNetwork = &Kind{
 	Name: "PhysicalNetwork", Plural: "physicalnetworks", Short: "physnet",
-	doc: "Namespaces that may have localnet networks on VLANs of a physical network. Several objects may grant one " +
-		"physical network: their grants add up.",
+	doc: "A physical network: how nodes reach it, and which namespaces may have localnet networks on its VLANs. Several " +
+		"objects may describe one physical network: their lists add up.",
 	keys: []key{
 		{
 			name: "physicalNetworkName", schema: `{"type": "string", "minLength": 1, "maxLength": 63}`,
 			doc: "the name in the nodes' `ovn-bridge-mappings`; default: the object's name",
 		},
 		{
-			name: "grants", required: true,
+			name: "uplinks",
+			schema: `{"type": "array", "maxItems": 64, "items": {"type": "object",
+				"x-kubernetes-preserve-unknown-fields": true, "properties": {
+				"nodes": {"type": "string", "maxLength": 1024},
+				"interface": {"type": "string", "minLength": 1, "maxLength": 15},
+				"bridge": {"type": "string", "minLength": 1, "maxLength": 15}},
+				"x-kubernetes-validations": [{"rule": "has(self.interface) || has(self.bridge)",
+				"message": "name the interface that leads to the physical network, or a bridge of Open vSwitch that exists"}]}}`,
+			doc: "list of `{nodes: \"rack=b\", interface: eth1}`: these nodes (a label selector; default: all) reach the " +
+				"network by this interface, which becomes a port of a bridge that the agent makes. `bridge` names this " +
+				"bridge, or without `interface` one that exists. Of several entries a node has the first that fits",
+		},
+		{
+			name: "grants",
 			schema: `{"type": "array", "maxItems": 1024, "items": {"type": "object", "required": ["vlans", "namespaces"],
 				"x-kubernetes-preserve-unknown-fields": true, "properties": {
 				"vlans": {"type": "string", "minLength": 1, "maxLength": 4096},
@@ -68,7 +81,8 @@ var physicalNetwork = &Kind{
 		},
 	},
 	names:   []string{"physicalNetworkName"},
-	columns: []column{{"Physical network", ".spec.physicalNetworkName"}},
+	rules:   []rule{{"has(self.grants) || has(self.uplinks)", "write grants, uplinks, or both"}},
+	columns: []column{{"Physical network", ".spec.physicalNetworkName"}, {"Nodes", ".status.nodes.ready"}},
 	entry:   func(o *Object) string { return o.text("physicalNetworkName", o.Name) },
 	join:    joinPhysical,
 }

@@ -18,9 +18,23 @@ type Status struct {
 	Problem string
 	Users   int      // how many networks, or users of outside addresses, need the object
 	UsedBy  []string // the first MaxUsedBy of them
-	Since   time.Time
-	Ready   time.Time // since when the condition Ready is what it is
+	// Nodes says how far nodes have a bridge for a physical network with uplinks; nil: the object has no such network.
+	Nodes *Nodes
+	Since time.Time
+	Ready time.Time // since when the condition Ready is what it is
 }
+
+// Nodes are the nodes that an uplink of a physical network fits.
+type Nodes struct {
+	Ready    string   `json:"ready"`    // "3/4": how many have the bridge, and how many should
+	Problems []string `json:"problems"` // of the first nodes without it, each with the node's name
+}
+
+// The problems of an object that is new, or whose nodes are about to have their bridges. They are no Events.
+const (
+	NotYet   = "it has not been checked yet"
+	Settling = "nodes are making their bridges"
+)
 
 // MaxUsedBy is the bound on the users that a status names.
 const MaxUsedBy = 10
@@ -51,6 +65,7 @@ type statusJSON struct {
 	Users      int             `json:"users"`
 	UsedBy     []string        `json:"usedBy"`
 	Accepted   json.RawMessage `json:"accepted"` // null deletes it in a merge patch (RFC 7386)
+	Nodes      *Nodes          `json:"nodes"`    // so it does here
 }
 
 // Encode returns the status in the form of the API.
@@ -65,7 +80,7 @@ func (s *Status) Encode() ([]byte, error) {
 	case s.Problem != "":
 		r.Reason, r.Message = incomplete, s.Problem
 	}
-	out := statusJSON{[]condition{a, r}, s.Users, s.UsedBy, s.Accepted}
+	out := statusJSON{[]condition{a, r}, s.Users, s.UsedBy, s.Accepted, s.Nodes}
 	if out.UsedBy == nil {
 		out.UsedBy = []string{}
 	}
@@ -92,7 +107,7 @@ func DecodeStatus(text []byte) (s Status) {
 			}
 		}
 	}
-	s.Users, s.UsedBy = in.Users, in.UsedBy
+	s.Users, s.UsedBy, s.Nodes = in.Users, in.UsedBy, in.Nodes
 	s.Accepted = Canonical(in.Accepted)
 	if len(s.UsedBy) == 0 {
 		s.UsedBy = nil
