@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/vswitch"
+	"github.com/ovn-multinet/ovn-multinet/ovnport/uplink"
 )
 
 // OVS adds OVS ports to the node's integration bridge and waits for their flows.
@@ -156,4 +157,9 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 	}
 	return nil, conf.Errorf(conf.CodeTryAgain, "ovn-controller makes it: is it running on this node?",
 		"Open vSwitch on this node has no bridge %s", v.bridge)
+}
+
+// Uplinks makes bridges to physical networks in the same database.
+func (v *OVS) Uplinks(log *slog.Logger) *uplink.Bridges {
+	return &uplink.Bridges{DB: v.db, Integration: v.bridge, Interfaces: uplink.NICs{}, Log: log}
 }
