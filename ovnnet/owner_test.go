@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -76,7 +77,9 @@ func TestBoundaryAgentOfAnotherCluster(t *testing.T) {
 	before := w.Versions(t)
 	b := nbtest.NewClient(nbtest.OpenOf(t, w.Proxy.Endpoint(), "b"), nil)
 	for what, do := range map[string]func() error{
-		"announce":                 func() error { return b.Node.Announce(nbtest.WithLimit(t), "n1", "chassis-1", nil) },
+		"announce": func() error {
+			return b.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "chassis-1"})
+		},
 		"share":                    func() error { _, err := b.Subnets.Ensure(nbtest.WithLimit(t), wide, "n1"); return err },
 		"share of no such network": func() error { _, err := b.Subnets.Ensure(nbtest.WithLimit(t), none, "n1"); return err },
 		"remove":                   func() error { return b.Delete(nbtest.WithLimit(t), "shop/wide", true) },

@@ -145,8 +145,8 @@ func (w *world) stand() (a, b *ovndb.DB, own, victim ovnport.Port) {
 	w.t.Helper()
 	a, b = w.agent("node-a"), w.agent("node-b")
 	own, victim = w.add(a, owner("node-a", "own", "s1")), w.add(b, owner("node-b", "victim", "s2"))
-	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, "node-a", "chassis-a", nil))
-	w.must(nbtest.NewClient(b, nil).Node.Announce(w.ctx, "node-b", "chassis-b", nil))
+	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, gateway.Announcement{Node: "node-a", Chassis: "chassis-a"}))
+	w.must(nbtest.NewClient(b, nil).Node.Announce(w.ctx, gateway.Announcement{Node: "node-b", Chassis: "chassis-b"}))
 	routers, err := netmodel.ParseRouters([]byte(`{"routers":{"/core":{"namespaces":{"shop":{"subnets":"0.0.0.0/0"}},"gatewayNodes":"g=","physicalNetworkName":"provider",
 		"externalSubnet":"192.0.2.0/24","externalAddress":"192.0.2.10","nextHop":"192.0.2.1"}}}`))
 	w.must(err)
@@ -299,7 +299,7 @@ func (w *world) works(a, b *ovndb.DB, own, victim ovnport.Port) {
 		}
 		w.must(port.Release(w.ctx, owner("node-a", "web", sandbox), []ovnport.Keys{{UUID: p.UUID, Claims: p.Claims}}))
 	}
-	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, "node-a", "chassis-new", nil))
+	w.must(nbtest.NewClient(a, nil).Node.Announce(w.ctx, gateway.Announcement{Node: "node-a", Chassis: "chassis-new"}))
 	moved := 0
 	for chassis, db := range map[string]*ovndb.DB{"chassis-a": a, "chassis-b": b} {
 		turns, err := nbtest.NewClient(db, nil).Node.FailoversOf(w.ctx, chassis)

@@ -13,20 +13,30 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/uplinks"
 )
 
-// Announce writes which chassis a node is, its MTUs, and which physical networks it has bridges for, if NB does not
-// have this yet.
-func (n *Node) Announce(ctx context.Context, node, chassis string, sizes pathmtu.Sizes, physical ...string) error {
+// Announcement is what a node says about itself.
+type Announcement struct {
+	Node, Chassis string
+	Sizes         pathmtu.Sizes
+	Physical      []string       // the physical networks that the node has bridges for
+	Uplinks       uplinks.Report // nil: not known, and what NB has stays
+}
+
+// Announce writes what a node says about itself, if NB does not have this yet.
+func (n *Node) Announce(ctx context.Context, a Announcement) error {
 	wanted := &nb.Copp{
-		UUID: ovndb.NodeKey(node), Name: "ovn-multinet node " + node,
-		ExternalIDs: map[string]string{nbrows.KeyKind: nbrows.KindNode, nbrows.KeyNode: node, nbrows.KeyChassis: chassis},
+		UUID: ovndb.NodeKey(a.Node), Name: "ovn-multinet node " + a.Node,
+		ExternalIDs: map[string]string{
+			nbrows.KeyKind: nbrows.KindNode, nbrows.KeyNode: a.Node, nbrows.KeyChassis: a.Chassis,
+		},
 	}
-	if len(physical) > 0 {
-		wanted.ExternalIDs[nbrows.KeyPhysical] = strings.Join(slices.Sorted(slices.Values(physical)), ",")
+	if len(a.Physical) > 0 {
+		wanted.ExternalIDs[nbrows.KeyPhysical] = strings.Join(slices.Sorted(slices.Values(a.Physical)), ",")
 	}
-	sizes.Mark(wanted.ExternalIDs)
-	_, err := n.Change(ctx, "node "+node, func(b *nbrows.Batch) error {
+	a.Sizes.Mark(wanted.ExternalIDs)
+	_, err := n.Change(ctx, "node "+a.Node, func(b *nbrows.Batch) error {
 		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, wanted.UUID)})
 		if err != nil {
 			return err
@@ -35,6 +45,11 @@ func (n *Node) Announce(ctx context.Context, node, chassis string, sizes pathmtu
 		if err := nbrows.One(n.Db, results[0], &have); err != nil {
 			return err
 		}
+		report := a.Uplinks
+		if report == nil && have != nil {
+			report = uplinks.ReportOf(have.ExternalIDs)
+		}
+		report.Mark(wanted.ExternalIDs)
 		nbrows.Put(b, nb.CoppTable, wanted.UUID, have, wanted)
 		return nil
 	})

@@ -24,7 +24,7 @@ func TestAnnounce(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
 			w.Proxy.Reset()
-			if err := w.Networks.Node.Announce(nbtest.WithLimit(t), "n1", tt.chassis, nil); err != nil {
+			if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: tt.chassis}); err != nil {
 				t.Error(err)
 			}
 			w.WantCommitted(t, tt.committed)
@@ -33,7 +33,7 @@ func TestAnnounce(t *testing.T) {
 	}
 	t.Run("it went meanwhile", func(t *testing.T) {
 		w.Meanwhile(t, "Copp", func() { w.Remove(t, "Copp", key) })
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), "n1", "c1", nil); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "c1"}); err != nil {
 			t.Error(err)
 		}
 		w.WantRows(t, map[string]map[string]nbtest.Fields{"Copp": {key: row("n1", "c1")}})
@@ -42,11 +42,11 @@ func TestAnnounce(t *testing.T) {
 		w.Clear(t)
 		other := w.Other(t)
 		w.Meanwhile(t, "Copp", func() {
-			if err := other.Node.Announce(nbtest.WithLimit(t), "n1", "c0", nil); err != nil {
+			if err := other.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "c0"}); err != nil {
 				t.Error(err)
 			}
 		})
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), "n1", "c1", nil); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "c1"}); err != nil {
 			t.Error(err)
 		}
 		w.WantRows(t, map[string]map[string]nbtest.Fields{"Copp": {key: row("n1", "c1")}})
@@ -57,7 +57,7 @@ func TestAnnounce(t *testing.T) {
 func TestChassisOf(t *testing.T) {
 	w := nbtest.NewWorld(t)
 	for _, node := range []string{"n1", "n2", "n3"} {
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, nil); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "of-" + node}); err != nil {
 			t.Fatal(err)
 		}
 	}

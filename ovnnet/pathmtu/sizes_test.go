@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
 )
@@ -126,7 +127,7 @@ func TestSizesOfNodes(t *testing.T) {
 	w := nbtest.NewWorld(t)
 	sizes := pathmtu.Sizes{pathmtu.Overlay: 1442, "provider": 1500}
 	for node, s := range map[string]pathmtu.Sizes{"n1": sizes, "n2": nil} {
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, s); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "of-" + node, Sizes: s}); err != nil {
 			t.Fatal(err)
 		}
 	}
