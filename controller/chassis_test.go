@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -21,7 +22,7 @@ func TestControllerFollowsTheNodes(t *testing.T) {
 	yes, no := map[string]string{"gw": "yes"}, map[string]string{"gw": "no"}
 	a.setNodes(nil)
 	announce := func(node string) {
-		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), node, node, nil); err != nil {
+		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: node}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/controller/uplinks"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 )
@@ -21,6 +22,7 @@ func (c *Controller) configure(ctx context.Context) (bool, error) {
 	}
 	c.gateways.Configure(now.Routers)
 	c.physical, c.profiles = now.Physical, now.Profiles
+	c.kinds.uplinks.Configure(now.Uplinks, now.Tagged)
 	c.engine.Limit(now.Limits)
 	clear(c.nodes) // log the nodes of all gateways again
 	return true, nil
@@ -57,9 +59,10 @@ func (c *Controller) reconcileConfig(ctx context.Context, _ engine.Item) error {
 	return err
 }
 
-// reconcileNodes queues all gateways, because the nodes have changed.
+// reconcileNodes queues all gateways and uplinks, because the nodes have changed.
 func (c *Controller) reconcileNodes(context.Context, engine.Item) error {
 	c.queueGateways()
+	c.engine.Add(uplinks.Item)
 	c.nets.ForgetNodes()
 	return nil
 }

@@ -97,9 +97,8 @@ func problemOf(r *netmodel.Router, names []string, chassis []gateway.Chassis) st
 		return fmt.Sprintf("the nodes of the gateway have no chassis in OVN: see the pods of ovn-node and of the agent on %s",
 			strings.Join(names, ", "))
 	case !slices.ContainsFunc(chassis, func(c gateway.Chassis) bool { return c.HasPhysical(r.Physical) }):
-		return fmt.Sprintf("physicalNetworkName: none of the gateway's nodes has a bridge for %s: kubectl multinet vsctl "+
-			"--node NODE set Open_vSwitch . external_ids:ovn-bridge-mappings=%s:BRIDGE (nodes: %s)",
-			r.Physical, r.Physical, strings.Join(names, ", "))
+		return fmt.Sprintf("physicalNetworkName: none of the gateway's nodes has a bridge for %s: write uplinks for them "+
+			"into an object PhysicalNetwork (nodes: %s)", r.Physical, strings.Join(names, ", "))
 	}
 	return ""
 }

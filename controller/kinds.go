@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
 	servicekind "github.com/ovn-multinet/ovn-multinet/controller/services"
+	"github.com/ovn-multinet/ovn-multinet/controller/uplinks"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
@@ -53,6 +54,7 @@ type kinds struct {
 	naming   []namingKind
 	podKinds []podKind
 	entries  *entries.Kind
+	uplinks  *uplinks.Kind
 	policies *policykind.Kind
 	services *servicekind.Kind
 	outside  *outsidekind.Kind
@@ -73,8 +75,12 @@ func newKinds(config *Config, c *Controller) *kinds {
 		k.all, k.naming = append(k.all, k.policies), append(k.naming, k.policies)
 	}
 	rows := outside.New(c.rows)
+	k.uplinks = uplinks.New(uplinks.Config{
+		Engine: c.engine, Rows: c.rows, Nodes: c.nodesNow, Told: func() { c.engine.Add(entries.StatusItem) }, Log: c.log,
+	})
 	k.entries = entries.New(entries.Config{
-		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, HasBridge: c.paths.HasBridge, Log: c.log,
+		Engine: c.engine, Source: config.Entries, File: config.Operator, Rows: rows, HasBridge: c.paths.HasBridge,
+		Uplinks: k.uplinks.Of, Log: c.log,
 	})
 	if config.Services != nil {
 		k.pods = config.Services
@@ -94,7 +100,7 @@ func newKinds(config *Config, c *Controller) *kinds {
 		})
 		k.all, k.podKinds = append(k.all, k.outside), append(k.podKinds, k.outside)
 	}
-	k.all = append(k.all, k.entries) // behind the kind that lists the outside addresses
+	k.all = append(k.all, k.uplinks, k.entries) // behind the kind that lists the outside addresses
 	c.engine.Register(kindBackends, k.reconcilePods)
 	return k
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -85,7 +86,7 @@ func newOutsideWorld(t *testing.T, change ...func(*controller.Config, *outsideAP
 	a := &outsideAPI{api: newAPI(), pods: map[string]*netmodel.Pod{}}
 	a.setNodes(map[string]map[string]string{"n1": {"gateway": ""}})
 	for node, physical := range map[string][]string{"n1": {"provider"}, "n2": nil} {
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), node, "of-"+node, nil, physical...); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "of-" + node, Physical: physical}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -240,7 +241,7 @@ func TestBoundaryListsPassOverOtherClusters(t *testing.T) {
 	wide := nbtest.Network(t, "wide", nbtest.Layer3)
 	rows := func(n *nbtest.Client, node string) {
 		t.Helper()
-		if err := n.Node.Announce(nbtest.WithLimit(t), node, "chassis-"+node, nil); err != nil {
+		if err := n.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "chassis-" + node}); err != nil {
 			t.Fatal(err)
 		}
 		nbtest.Share(t, n, wide, node)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
 )
@@ -23,7 +24,7 @@ func TestControllerFollowsMTUs(t *testing.T) {
 	announce := func(node string, overlay, provider int) {
 		t.Helper()
 		sizes := pathmtu.Sizes{pathmtu.Overlay: overlay, "provider": provider}
-		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), node, "of-"+node, sizes, "provider"); err != nil {
+		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "of-" + node, Sizes: sizes, Physical: []string{"provider"}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -77,7 +78,7 @@ func TestControllerFollowsMTUs(t *testing.T) {
 func TestMTUsWithoutNodes(t *testing.T) {
 	w, a := nbtest.NewWorld(t), newAPI()
 	for node, mtu := range map[string]int{"n1": 8942, "n2": 1442} {
-		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), node, "of-"+node, pathmtu.Sizes{pathmtu.Overlay: mtu}); err != nil {
+		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: node, Chassis: "of-" + node, Sizes: pathmtu.Sizes{pathmtu.Overlay: mtu}}); err != nil {
 			t.Fatal(err)
 		}
 	}

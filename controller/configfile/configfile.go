@@ -33,6 +33,17 @@ type Config struct {
 	Physical netmodel.PhysicalGrants
 	Profiles netmodel.SecurityProfiles
 	Limits   cost.Limits
+	Uplinks  netmodel.Uplinks // only of objects
+}
+
+// Tagged reports whether networks or gateways may be on VLANs of a physical network.
+func (c *Config) Tagged(physical string) bool {
+	for _, r := range c.Routers {
+		if r.Physical == physical && r.VLAN != 0 {
+			return true
+		}
+	}
+	return c.Physical.Tagged(physical)
 }
 
 // File is the file, whose content may change.
@@ -179,7 +190,10 @@ func Read(text []byte) (c Config, err error) {
 	if err != nil || object == nil {
 		return Config{}, err
 	}
-	return Parse(object)
+	if c, err = Parse(object); err == nil && len(c.Uplinks) > 0 {
+		return Config{}, errors.New("uplinks: write them into objects PhysicalNetwork")
+	}
+	return c, err
 }
 
 // Parse parses the content of a file, in JSON.
@@ -198,6 +212,16 @@ func Parse(object []byte) (c Config, err error) {
 	}
 	if c.Profiles, err = netmodel.ParseSecurityProfiles(object); err != nil {
 		return Config{}, err
+	}
+	if c.Uplinks, err = netmodel.ParseUplinks(object); err != nil {
+		return Config{}, err
+	}
+	for _, list := range c.Uplinks {
+		for _, uplink := range list {
+			if _, err := labels.Parse(uplink.Nodes); err != nil {
+				return Config{}, fmt.Errorf("uplinks: nodes: %w", err)
+			}
+		}
 	}
 	c.Limits, err = netmodel.ParseLimits(object)
 	return c, err

@@ -39,7 +39,9 @@ type Config struct {
 	Rows   *outside.Outside
 	// HasBridge reports whether some node has a bridge for a physical network, if that is known.
 	HasBridge func(physical string) (has, known bool)
-	Log       *slog.Logger
+	// Uplinks says how far nodes have the uplinks to a physical network, and what is missing, if that is known.
+	Uplinks func(physical string) (nodes *entry.Nodes, problem string, known bool)
+	Log     *slog.Logger
 }
 
 // Kind are the operator's objects. Only the worker uses it.
@@ -157,10 +159,13 @@ func (k *Kind) problemOf(o *entry.Object) (problem string, known bool) {
 			return problem, known
 		}
 	case "PhysicalNetwork":
+		if len(k.now.config.Uplinks[name]) > 0 {
+			_, problem, known := k.Uplinks(name)
+			return problem, known
+		}
 		has, known := k.HasBridge(name)
 		if !has {
-			problem = "no node has a bridge for it; on each node that has the NIC: kubectl multinet vsctl --node NODE set " +
-				"Open_vSwitch . external_ids:ovn-bridge-mappings=" + name + ":BRIDGE"
+			problem = "no node has a bridge for it: write uplinks, like [{interface: eth1}]"
 		}
 		return problem, known
 	}
@@ -179,7 +184,14 @@ func (k *Kind) statusOf(o *entry.Object, users []string) entry.Status {
 	s.Accepted = taken.Spec
 	problem, known := k.problemOf(taken)
 	if s.Problem = problem; !known && o.Status.Problem != inUse { // this controller has not looked at it yet
-		s.Problem = o.Status.Problem
+		if s.Problem = o.Status.Problem; o.Status.Observed != o.Generation {
+			s.Problem = entry.NotYet
+		}
+	}
+	if o.Kind.Name == "PhysicalNetwork" && len(k.now.config.Uplinks[taken.Entry()]) > 0 {
+		if s.Nodes, _, known = k.Uplinks(taken.Entry()); !known { // nor at its nodes
+			s.Nodes = o.Status.Nodes
+		}
 	}
 	s.Users, s.UsedBy = len(users), users[:min(len(users), entry.MaxUsedBy)]
 	if !k.listed { // nor at the networks

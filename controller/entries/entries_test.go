@@ -101,7 +101,11 @@ func newTested(t *testing.T, m *memory, file string) *tested {
 	}
 	k := &tested{New(Config{
 		Engine: engine.New(engine.NewQueue(), engine.NewMetrics(), leads, log), Source: m, File: config, Rows: &outside.Outside{},
-		HasBridge: func(physical string) (bool, bool) { return physical != "ghost", physical != "unread" }, Log: log,
+		HasBridge: func(physical string) (bool, bool) { return physical != "ghost", physical != "unread" },
+		Uplinks: func(physical string) (*entry.Nodes, string, bool) {
+			return &entry.Nodes{Ready: "1/2", Problems: []string{"n2: why"}}, "1 of 2 nodes", physical != "unread"
+		},
+		Log: log,
 	}), m}
 	k.listed = true
 	return k
@@ -295,6 +299,8 @@ func TestUsers(t *testing.T) {
 	m.apply("PhysicalNetwork", "shops", `{"physicalNetworkName":"provider","grants":[{"vlans":"100-199","namespaces":["shop"]}]}`)
 	m.apply("PhysicalNetwork", "webs", `{"physicalNetworkName":"provider","grants":[{"vlans":"100-199","namespaces":["web"]}]}`)
 	m.apply("SecurityProfile", "dns", `{"namespaces":["shop"]}`)
+	m.apply("PhysicalNetwork", "nics", `{"physicalNetworkName":"provider","uplinks":[{"interface":"eth1"}]}`)
+	m.apply("Router", "edge", gateway("192.0.2.10"))
 	k.settled(t)
 	accept := func(name, config string) {
 		t.Helper()
@@ -314,7 +320,7 @@ func TestUsers(t *testing.T) {
 	k.write(t)
 	for id, want := range map[string]string{
 		"Router/core": "12 network shop/n0", "PhysicalNetwork/shops": "1 network shop/vlan", "PhysicalNetwork/webs": "0 ",
-		"SecurityProfile/dns": "1 network shop/vlan",
+		"SecurityProfile/dns": "1 network shop/vlan", "PhysicalNetwork/nics": "2 network shop/vlan", // and the gateway
 	} {
 		s := m.status(id)
 		first := ""
@@ -331,6 +337,9 @@ func TestUsers(t *testing.T) {
 	k.write(t)
 	if s := m.status("Router/core"); s.Users != 0 {
 		t.Errorf("without networks: %+v", s)
+	}
+	if s := m.status("PhysicalNetwork/nics"); fmt.Sprint(s.UsedBy) != "[the gateway of router /edge]" {
+		t.Errorf("a gateway needs the uplink: %+v", s)
 	}
 }
 
@@ -419,7 +428,7 @@ func TestNewLeader(t *testing.T) {
 	}
 }
 
-// TestBridges: a physical network that no node has a bridge for says so, with the command. Until all nodes are read, what the
+// TestBridges: a physical network that no node has a bridge for says so. Until all nodes are read, what the
 // former controller said stays.
 func TestBridges(t *testing.T) {
 	m := &memory{}
@@ -431,12 +440,32 @@ func TestBridges(t *testing.T) {
 	k.settled(t)
 	for id, want := range map[string]string{
 		"provider": "", "unread": "as before",
-		"ghost": "no node has a bridge for it; on each node that has the NIC: kubectl multinet vsctl --node NODE set " +
-			"Open_vSwitch . external_ids:ovn-bridge-mappings=ghost:BRIDGE",
+		"ghost": "no node has a bridge for it: write uplinks, like [{interface: eth1}]",
 	} {
-		if s := m.status("PhysicalNetwork/" + id); s.Problem != want || !s.Counts() {
+		if s := m.status("PhysicalNetwork/" + id); s.Problem != want || !s.Counts() || s.Nodes != nil {
 			t.Errorf("%s: %+v, want the problem %q", id, s, want)
 		}
+	}
+	// With uplinks the nodes count, not whether some node has a bridge.
+	for _, name := range []string{"provider", "unread"} {
+		m.apply("PhysicalNetwork", name, `{"uplinks":[{"interface":"eth1"}]}`)
+	}
+	m.objects[2].Status.Nodes = &entry.Nodes{Ready: "7/8"}
+	k.settled(t)
+	for id, want := range map[string]string{"provider": "1 of 2 nodes 1/2 [n2: why]", "unread": entry.NotYet + " 7/8 []"} {
+		s := m.status("PhysicalNetwork/" + id)
+		if s.Nodes == nil || fmt.Sprint(s.Problem, " ", s.Nodes.Ready, " ", s.Nodes.Problems) != want {
+			t.Errorf("%s: %+v, want %s", id, s, want)
+		}
+	}
+	if slices.ContainsFunc(m.events, func(e string) bool { return strings.Contains(e, entry.NotYet) }) {
+		t.Errorf("an Event says that nobody has looked yet: %q", m.events)
+	}
+	// The nodes are gone from the status when the uplinks are gone.
+	m.apply("PhysicalNetwork", "provider", `{"grants":[]}`)
+	k.settled(t)
+	if s := m.status("PhysicalNetwork/provider"); s.Nodes != nil || s.Problem != "" {
+		t.Errorf("without uplinks: %+v", s)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
-	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 )
 
@@ -16,9 +15,9 @@ import (
 type settled struct {
 	file   configfile.Config
 	config configfile.Config
-	taken  map[string]*entry.Object           // by ID, each with the spec that counts
-	why    map[string]string                  // by ID: why an object's present spec does not count
-	grants map[string]netmodel.PhysicalGrants // by ID: what an object alone grants, of those that were asked
+	taken  map[string]*entry.Object // by ID, each with the spec that counts
+	why    map[string]string        // by ID: why an object's present spec does not count
+	alone  map[string]alone         // by ID: what an object says alone, of those that were asked
 }
 
 // specs are the specs that count, by object and UID: an object that was deleted and created again is another one.
@@ -31,7 +30,7 @@ func specKey(o *entry.Object) string { return o.ID() + " " + o.UID }
 // one counts.
 func settle(file configfile.Config, objects []*entry.Object, before specs) *settled {
 	s := &settled{file: file, config: file, taken: map[string]*entry.Object{}, why: map[string]string{},
-		grants: map[string]netmodel.PhysicalGrants{}}
+		alone: map[string]alone{}}
 	objects = slices.SortedFunc(slices.Values(objects), inOrder)
 	var former, changed []*entry.Object
 	for _, o := range objects {

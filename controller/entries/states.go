@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func newStates(c Config) *states {
 // same reports whether two statuses say the same, whenever they were written.
 func same(a, b entry.Status) bool {
 	return a.Observed == b.Observed && a.Reason == b.Reason && a.Problem == b.Problem && a.Users == b.Users &&
-		bytes.Equal(a.Accepted, b.Accepted) && slices.Equal(a.UsedBy, b.UsedBy)
+		bytes.Equal(a.Accepted, b.Accepted) && slices.Equal(a.UsedBy, b.UsedBy) && reflect.DeepEqual(a.Nodes, b.Nodes)
 }
 
 // writeStatus writes a status onto its object and records an Event if the object counts now, counts no more, or lacks
@@ -87,7 +88,7 @@ func (s *states) tell(ctx context.Context, now *entry.Object, next entry.Status)
 		s.source.EntryEvent(now, false, "EntryAccepted", "the configuration has the entry "+cmp.Or(now.Entry(), now.Name))
 	}
 	switch {
-	case next.Problem == "" || next.Problem == was.Problem:
+	case slices.Contains([]string{"", was.Problem, entry.NotYet, entry.Settling}, next.Problem):
 	case next.Problem == inUse:
 		s.source.EntryEvent(now, true, "EntryInUse", inUse+": "+strings.Join(next.UsedBy, ", "))
 	default:

@@ -101,8 +101,15 @@ func (k *Kind) users() map[string][]string {
 			add(user, "SecurityProfile", profile)
 		}
 		for _, o := range objects["PhysicalNetwork "+n.Physical] {
-			if k.grantsOf(o).Allows(n.Namespace, n) {
+			if a := k.alone(o); a.uplinks || a.grants.Allows(n.Namespace, n) {
 				all[o.ID()] = append(all[o.ID()], user)
+			}
+		}
+	}
+	for name, router := range k.now.config.Routers {
+		for _, o := range objects["PhysicalNetwork "+router.Physical] {
+			if router.HasGateway() && k.alone(o).uplinks {
+				all[o.ID()] = append(all[o.ID()], "the gateway of router "+name)
 			}
 		}
 	}
@@ -124,15 +131,23 @@ func (k *Kind) users() map[string][]string {
 	return all
 }
 
-// grantsOf returns what an object alone grants.
-func (k *Kind) grantsOf(o *entry.Object) netmodel.PhysicalGrants {
-	if grants, known := k.now.grants[o.ID()]; known {
-		return grants
+// alone is what an object says of a physical network without the other objects about it.
+type alone struct {
+	grants  netmodel.PhysicalGrants
+	uplinks bool // all networks and gateways on the physical network need the object
+}
+
+// alone returns what an object says alone.
+func (k *Kind) alone(o *entry.Object) alone {
+	if a, known := k.now.alone[o.ID()]; known {
+		return a
 	}
-	var grants netmodel.PhysicalGrants
-	if text, err := entry.Join(nil, []*entry.Object{o}); err == nil {
-		grants, _ = netmodel.ParsePhysicalGrants(text) // the object counts, so its grants can be read
+	var a alone
+	if text, err := entry.Join(nil, []*entry.Object{o}); err == nil { // the object counts, so its lists can be read
+		a.grants, _ = netmodel.ParsePhysicalGrants(text)
+		uplinks, _ := netmodel.ParseUplinks(text)
+		a.uplinks = len(uplinks) > 0
 	}
-	k.now.grants[o.ID()] = grants
-	return grants
+	k.now.alone[o.ID()] = a
+	return a
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/stalenodes"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 )
 
@@ -42,7 +43,7 @@ func leaving(t *testing.T) *nbtest.World {
 		nbtest.Ensure(t, w.Networks, red)
 		nbtest.Share(t, w.Networks, blue, n)
 		nbtest.Share(t, w.Networks, red, n)
-		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), n, n, nil); err != nil {
+		if err := w.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: n, Chassis: n}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +65,7 @@ func TestLeavers(t *testing.T) {
 	nbtest.Ensure(t, fresh.Networks, red)
 	nbtest.Share(t, fresh.Networks, blue, "n1")
 	nbtest.Share(t, fresh.Networks, red, "n1")
-	if err := fresh.Networks.Node.Announce(nbtest.WithLimit(t), "n1", "n1", nil); err != nil {
+	if err := fresh.Networks.Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "n1"}); err != nil {
 		t.Fatal(err)
 	}
 	c := &census{there: []string{"n1", "n2"}}
