@@ -78,6 +78,7 @@ func New(
 		policies:  newPolicies(nb),
 		profiles:  newProfiles(nb),
 		paths:     &pathMTU{},
+		uplinks:   newNodeUplinks(ovs.Uplinks(log), log),
 		used:      newUsedOutside(),
 		sandboxes: newLocks(),
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
@@ -113,6 +114,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { a.markReady(ctx); return nil })
 	g.Go(func() error { a.releases.run(ctx); return nil })
 	g.Go(func() error { a.gateways.run(ctx); return nil })
+	g.Go(func() error { a.uplinks.run(ctx); return nil })
 	g.Go(func() error { a.gateways.ended.run(ctx); return nil })
 	g.Go(func() error { a.reconciler.run(ctx); return nil })
 	if path := a.conf.OVNControllerLog; path != "" {

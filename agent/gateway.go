@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/pathmtu"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/uplinks"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -41,6 +42,7 @@ type gateways struct {
 	owner     string         // the other cluster that the log says that NB belongs to
 	announced time.Time
 	sizes     pathmtu.Sizes // the MTUs that NB knows of this node
+	report    uplinks.Report
 	mtuEvents *mtuEvents
 	replaced  atomic.Bool // NB was wiped or restored: the next pass announces the node again
 }
@@ -51,7 +53,7 @@ func newGateways(n *node, failover *gateway.Node) *gateways {
 		mtuEvents: newMTUEvents(n),
 	}
 	failover.Beside = func(ctx context.Context) []ovsdb.Operation {
-		return append(g.ended.beside(ctx), pathmtu.Select())
+		return append(g.ended.beside(ctx), pathmtu.Select(), uplinks.Select(g.conf.NodeName))
 	}
 	failover.Results = g.readBeside
 	return g
@@ -59,12 +61,16 @@ func newGateways(n *node, failover *gateway.Node) *gateways {
 
 // readBeside takes what is read with the rows of gateways.
 func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResult) error {
-	last := len(results) - 1
+	last := len(results) - 2
 	smallest, err := pathmtu.Read(g.nbdb, results[last])
 	if err == nil && g.paths.set(smallest) {
 		g.mtuEvents.due = true
 	}
-	return errors.Join(err, g.ended.read(ctx, results[:last]))
+	wanted, wrong := uplinks.Read(g.nbdb, results[last+1])
+	if wrong == nil {
+		g.uplinks.set(wanted)
+	}
+	return errors.Join(err, wrong, g.ended.read(ctx, results[:last]))
 }
 
 // run makes passes until the end of ctx.
@@ -74,6 +80,7 @@ func (g *gateways) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-g.uplinks.news:
 		case <-time.After(wait):
 		}
 	}
@@ -90,10 +97,13 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 	if err == nil {
 		sizes = sizesOf(settings)
 	}
-	if err == nil && (now.Sub(g.announced) >= announceEvery || !maps.Equal(sizes, g.sizes)) {
-		if err = g.announce(ctx, settings, sizes); err == nil {
+	report := g.uplinks.last()
+	same := maps.Equal(sizes, g.sizes) && maps.Equal(report, g.report)
+	if err == nil && (now.Sub(g.announced) >= announceEvery || !same) {
+		if err = g.announce(ctx, settings, sizes, report); err == nil {
 			g.mtuEvents.due = g.mtuEvents.due || !maps.Equal(sizes, g.sizes)
 			g.known, g.announced, g.sizes, g.owner = settings.Chassis, now, sizes, "" // NB is this cluster's
+			g.report = report
 		}
 	}
 	if err == nil {
@@ -128,14 +138,18 @@ func (g *gateways) logOwner(err error) {
 	}
 }
 
-func (g *gateways) announce(ctx context.Context, settings *ovnport.Settings, sizes pathmtu.Sizes) error {
+func (g *gateways) announce(
+	ctx context.Context, settings *ovnport.Settings, sizes pathmtu.Sizes, report uplinks.Report,
+) error {
 	var physical []string
 	for name, bridge := range settings.Mappings {
 		if settings.HasBridge(bridge) {
 			physical = append(physical, name)
 		}
 	}
-	return g.failover.Announce(ctx, g.conf.NodeName, settings.Chassis, sizes, physical...)
+	return g.failover.Announce(ctx, gateway.Announcement{
+		Node: g.conf.NodeName, Chassis: settings.Chassis, Sizes: sizes, Physical: physical, Uplinks: report,
+	})
 }
 
 // passActive counts for each gateway in how many passes in a row this node was the active one without being the

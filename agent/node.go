@@ -27,6 +27,7 @@ type node struct {
 	profiles  *profiles
 	newPorts  newPorts
 	paths     *pathMTU
+	uplinks   *nodeUplinks
 	used      *usedOutside
 	sandboxes *locks
 	metrics   *metrics

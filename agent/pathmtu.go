@@ -19,24 +19,30 @@ import (
 
 // checkMapping reports whether this node is connected to the physical network of a localnet network. Without it OVN
 // would make the port all the same, and the port would reach nothing.
-func checkMapping(at *nad.Attachment, s *ovnport.Settings, node string) error {
-	n := at.Network
-	if n.Topology != netmodel.Localnet {
+func (n *node) checkMapping(at *nad.Attachment, s *ovnport.Settings) error {
+	network := at.Network
+	if network.Topology != netmodel.Localnet {
 		return nil
 	}
-	bridge, mapped := s.Mappings[n.Physical]
+	bridge, mapped := s.Mappings[network.Physical]
 	if !mapped {
-		return conf.Errorf(conf.CodeTryAgain,
-			"ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings="+n.Physical+":BRIDGE on that node, "+
-				"or keep the pod off it",
-			"interface %s: network %s: node %s has no bridge for physicalNetworkName %s",
-			at.Interface, n.ID(), node, n.Physical)
+		missing, wanted := n.uplinks.problem(network.Physical)
+		if missing != "" {
+			missing = ": " + missing
+		}
+		hint := "the operator gives nodes a bridge by uplinks of an object PhysicalNetwork; or keep the pod off that node"
+		if wanted {
+			hint = "the operator corrects the uplinks of the object PhysicalNetwork; or keep the pod off that node"
+		}
+		const form = "interface %s: network %s: node %s has no bridge for physicalNetworkName %s%s"
+		return conf.Errorf(conf.CodeTryAgain, hint, form,
+			at.Interface, network.ID(), n.conf.NodeName, network.Physical, missing)
 	}
 	if !s.HasBridge(bridge) {
 		return conf.Errorf(conf.CodeTryAgain, "ovs-vsctl add-br "+bridge+" on that node, "+
 			"with the NIC to the physical network, or correct external_ids:ovn-bridge-mappings",
 			"interface %s: network %s: node %s has no bridge %s, which ovn-bridge-mappings names for %s",
-			at.Interface, n.ID(), node, bridge, n.Physical)
+			at.Interface, network.ID(), n.conf.NodeName, bridge, network.Physical)
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func (a *Agent) readNode(
 				return nil, nil, err
 			}
 		}
-		if err := checkMapping(at, settings, a.conf.NodeName); err != nil {
+		if err := a.checkMapping(at, settings); err != nil {
 			return nil, nil, err
 		}
 		if mtus[i], err = a.mtuOf(at.Network, settings); err != nil {
