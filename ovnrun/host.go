@@ -40,8 +40,9 @@ type Host struct {
 	IP       netip.Addr // the tunnels' address, unless TunnelInterface has it
 	Bridge   string     // the integration bridge
 	Datapath string
-	// TunnelInterface is the NIC whose address the tunnels use, or the subnet of that address; "": that of IP. The
-	// userspace datapath needs a NIC of its own, because the NIC becomes a port of a bridge.
+	// TunnelInterface is a list, with commas, of NICs and of subnets of addresses. The tunnels use the address of the
+	// first that the node has; "": that of IP. The userspace datapath needs a NIC of its own, because the NIC becomes a
+	// port of a bridge.
 	TunnelInterface string
 	DBDir           string // of Open vSwitch's database, on the node's disk
 	RunDir          string // of Open vSwitch's sockets
@@ -51,6 +52,8 @@ type Host struct {
 	TLS             Files
 	Members         string
 	Log             *slog.Logger
+
+	settings *settings // what RunController has set
 }
 
 // Socket is the path of the socket of Open vSwitch's database.
@@ -203,6 +206,7 @@ func (h *Host) RunController(ctx context.Context) error {
 	if err := unused(pidFile); err != nil {
 		return err
 	}
+	h.settings = &settings{set: map[string]string{}}
 	if err := h.configure(ctx); err != nil {
 		return err
 	}
@@ -212,6 +216,7 @@ func (h *Host) RunController(ctx context.Context) error {
 	defer stop()
 	background.Go(func() { h.keepRemote(ctx) })
 	background.Go(func() { h.keepTunnelAddress(ctx) })
+	background.Go(func() { h.keepSettings(ctx) })
 	args := append([]string{"ovn-controller", "unix:" + h.Socket(), "--no-chdir", "--pidfile=" + pidFile,
 		"--overwrite-pidfile", "--unixctl=" + filepath.Join(h.OVNRunDir, "ovn-controller.ctl")}, h.TLS.args()...)
 	if h.DeniedLog != "" {
@@ -303,25 +308,6 @@ func (h *Host) tryConfigure(ctx context.Context) error {
 		return err
 	}
 	return h.set(ctx, ids)
-}
-
-// setOnce sets the keys of external_ids that keep the value that they have: the node's name as a chassis, which never
-// changes, and how long an ovn-controller that starts leaves the former flows in place while it computes the new ones,
-// in ms (ovn-controller(8)). An operator may set another time: a node with many flows needs a longer one.
-func (h *Host) setOnce(ctx context.Context) error {
-	ids := map[string]string{"system-id": h.Node, "ovn-ofctrl-wait-before-clear": "2000"}
-	return h.transact(ctx, op{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
-		[]any{"external_ids", "insert", ovsMap(ids)}}})
-}
-
-// set sets keys of external_ids, if they differ.
-func (h *Host) set(ctx context.Context, ids map[string]string) error {
-	var keys []string
-	for key := range ids {
-		keys = append(keys, key)
-	}
-	return h.transact(ctx, op{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{
-		[]any{"external_ids", "delete", []any{"set", keys}}, []any{"external_ids", "insert", ovsMap(ids)}}})
 }
 
 // transact runs a transaction in Open vSwitch's database, which has one row Open_vSwitch in the end.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -50,23 +51,48 @@ func (h *Host) tunnelBridge(ctx context.Context) (netip.Addr, error) {
 	return saved.address.Addr(), h.makeTunnelBridge(ctx, saved)
 }
 
-// tunnelNIC finds the NIC that TunnelInterface names, with its first global IPv4 address; or the NIC that has an
-// address in that subnet, with this address. Of several addresses it takes the former one, if that is still there:
-// after a reboot the kernel may have them in another order, and the other nodes send their tunnels to the former one.
-func (h *Host) tunnelNIC(former netip.Addr) (found savedNIC, err error) {
-	subnet, err := netip.ParsePrefix(h.TunnelInterface)
-	if err != nil {
-		link, err := netlink.LinkByName(h.TunnelInterface)
-		if err != nil {
-			return found, fmt.Errorf("interface %s: %w", h.TunnelInterface, err)
+// tunnelNIC finds the first NIC of TunnelInterface that the node has, with its first global IPv4 address, or with the
+// one in the subnet that is given. Of several addresses it takes the former one, if that is still there: after a reboot
+// the kernel may have them in another order, and the other nodes send their tunnels to the former one.
+func (h *Host) tunnelNIC(former netip.Addr) (savedNIC, error) {
+	for _, word := range strings.Split(h.TunnelInterface, ",") {
+		word = strings.TrimSpace(word)
+		var found savedNIC
+		var there bool
+		subnet, err := netip.ParsePrefix(word)
+		if err == nil {
+			found, there, err = nicWithin(subnet, former)
+		} else {
+			found, there, err = nicNamed(word, former)
 		}
-		found.name = h.TunnelInterface
-		found.address, err = firstAddress(link, former, netip.Prefix.IsValid)
-		return found, err
+		if there || err != nil {
+			return found, err
+		}
 	}
+	return savedNIC{}, fmt.Errorf("ovn.tunnelInterface is %s, and this node has no such interface, and no interface with "+
+		"an IPv4 address in such a subnet: add the node's to the list", h.TunnelInterface)
+}
+
+// nicNamed finds an interface by its name. One that has no address yet is the node's all the same: another one in its
+// place would be used until the next restart.
+func nicNamed(name string, former netip.Addr) (found savedNIC, there bool, err error) {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return found, false, nil
+	}
+	if err != nil {
+		return found, true, fmt.Errorf("interface %s: %w", name, err)
+	}
+	found.name = name
+	found.address, err = firstAddress(link, former, netip.Prefix.IsValid)
+	return found, true, err
+}
+
+// nicWithin finds the interface with an address in a subnet.
+func nicWithin(subnet netip.Prefix, former netip.Addr) (found savedNIC, there bool, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
-		return found, err
+		return found, true, err
 	}
 	within := func(address netip.Prefix) bool { return subnet.Contains(address.Addr()) }
 	var names []string
@@ -76,11 +102,11 @@ func (h *Host) tunnelNIC(former netip.Addr) (found savedNIC, err error) {
 			names = append(names, found.name)
 		}
 	}
-	if len(names) != 1 {
-		return found, fmt.Errorf("ovn.tunnelInterface is %s, and %d interfaces of this node have an IPv4 address there %v: "+
-			"give the subnet of exactly one, or its name", h.TunnelInterface, len(names), names)
+	if len(names) > 1 {
+		err = fmt.Errorf("ovn.tunnelInterface has %s, and %d interfaces of this node have an IPv4 address there %v: "+
+			"give the subnet of exactly one, or its name", subnet, len(names), names)
 	}
-	return found, nil
+	return found, len(names) > 0, err
 }
 
 // savedNIC reads the bridge's row.
@@ -101,8 +127,8 @@ func (h *Host) savedNIC(ctx context.Context) (saved savedNIC, err error) {
 	if err == nil && !saved.address.IsValid() {
 		err = fmt.Errorf("the bridge %s on this node is not ours: delete it, or give it another name", tunnelBridge)
 	}
-	if _, notAName := netip.ParsePrefix(h.TunnelInterface); err == nil && saved.name == "" {
-		if saved.name = h.TunnelInterface; notAName == nil {
+	if err == nil && saved.name == "" {
+		if saved.name = h.TunnelInterface; strings.ContainsAny(saved.name, "/,") {
 			err = fmt.Errorf("ovn.tunnelInterface is %s, and an older version has made the bridge %s without the name of "+
 				"its interface: give the name", h.TunnelInterface, tunnelBridge)
 		}

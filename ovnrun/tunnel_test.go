@@ -33,9 +33,14 @@ func TestTunnelNIC(t *testing.T) {
 	add("a", "198.51.100.1/24", "192.0.2.1/25")
 	add("b", "203.0.113.1/24", "192.0.2.129/25")
 	for given, want := range map[string]string{
-		"a": "a 198.51.100.1/24", "192.0.2.0/25": "a 192.0.2.1/25", "192.0.2.128/25": "b 192.0.2.129/25", "c": "interface c: ",
-		"192.0.2.0/24": "ovn.tunnelInterface is 192.0.2.0/24, and 2 interfaces of this node have an IPv4 address there [a b]: ",
-		"10.0.0.0/8":   "ovn.tunnelInterface is 10.0.0.0/8, and 0 interfaces of this node have an IPv4 address there []: ",
+		"a": "a 198.51.100.1/24", "192.0.2.0/25": "a 192.0.2.1/25", "192.0.2.128/25": "b 192.0.2.129/25",
+		"192.0.2.0/24": "ovn.tunnelInterface has 192.0.2.0/24, and 2 interfaces of this node have an IPv4 address there [a b]: ",
+		// The first of a list that the node has counts, also if it has no address yet.
+		"c,10.0.0.0/8,b": "b 203.0.113.1/24", "10.0.0.0/8, 198.51.100.0/24,b": "a 198.51.100.1/24",
+		"a-end,b": "interface a-end has no IPv4 address for the tunnels",
+		"c":       "ovn.tunnelInterface is c, and this node has no such interface, ",
+		"10.0.0.0/8,d": "ovn.tunnelInterface is 10.0.0.0/8,d, and this node has no such interface, and no interface with an IPv4 " +
+			"address in such a subnet: ",
 	} {
 		h := &Host{TunnelInterface: given}
 		nic, err := h.tunnelNIC(netip.Addr{})

@@ -120,8 +120,8 @@ func (c *config) hostCommand(use, short string, run func(*ovnrun.Host, context.C
 	flags.StringVar(&c.host.Datapath, "datapath", ovnrun.DatapathAuto,
 		"auto, kernel or userspace; auto: the kernel's, if the node has the module")
 	flags.StringVar(&c.host.TunnelInterface, "tunnel-interface", "",
-		"interface whose address the tunnels use, or the IPv4 subnet of this address; empty: the node's address. "+
-			"The userspace datapath needs a NIC of its own")
+		"interfaces whose address the tunnels use, or IPv4 subnets of this address, with commas: the first that the node "+
+			"has; empty: the node's address. The userspace datapath needs a NIC of its own")
 	flags.StringVar(&c.host.DBDir, "data-dir", "/var/lib/ovn-multinet/openvswitch", "folder of Open vSwitch's database")
 	flags.StringVar(&c.host.RunDir, "run-dir", "/run/openvswitch", "folder of Open vSwitch's sockets")
 	flags.StringVar(&c.host.OVNRunDir, "ovn-run-dir", "/run/ovn", "folder of ovn-controller's socket")
