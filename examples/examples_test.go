@@ -235,6 +235,7 @@ func TestFiles(t *testing.T) {
 	kinds := map[string]string{
 		"networks.yaml": "k8s.cni.cncf.io/v1 NetworkAttachmentDefinition", "pods.yaml": "v1 Pod",
 		"services.yaml": "v1 Service", "configmap.yaml": "v1 ConfigMap", "deployment.yaml": "apps/v1 Deployment",
+		"uplink.yaml": entry.APIVersion + " PhysicalNetwork",
 	}
 	for name := range want {
 		if !bytes.Contains(index, []byte("["+name+"]("+name+"/README.md)")) {
