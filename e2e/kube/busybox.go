@@ -39,7 +39,7 @@ func (c *Cluster) LoadBusybox(ctx context.Context) (err error) {
 	}
 	// The folder of the file is what the examples need.
 	files := map[string]string{"/tmp/copyright": filepath.Join(dir, "tree", "usr/share/doc/busybox-static/copyright")}
-	for _, program := range []string{"sh", "echo", "httpd", "wget", "sleep", "true", "false"} {
+	for _, program := range []string{"sh", "echo", "httpd", "wget", "sleep", "true", "false", "ping"} {
 		files["/bin/"+program] = filepath.Join(dir, "tree", "usr/bin/busybox")
 	}
 	return c.LoadImage(ctx, "docker.io/library/busybox:latest", files, []string{"/bin/sh"})

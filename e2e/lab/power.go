@@ -41,11 +41,15 @@ func (n *Node) PowerOff(context.Context) error {
 // LoseNetNS takes away, of a node without power, what a kernel and /run lose beside what PowerOff does: the network
 // namespace with all links, addresses, routes and rules, and the sockets of OVS's folder. It is for a node whose pods are
 // not the lab's, without an outside world; MakeNetNS has to follow before PowerOn.
-func (n *Node) LoseNetNS(context.Context) error {
+func (n *Node) LoseNetNS(ctx context.Context) error {
 	// Deleted by their other ends, the NICs are gone at once: the kernel takes its time with a namespace.
 	errs := []error{inNetNS(n.lab.fabric, func() error {
 		return errors.Join(deleteLink(nodesPort(n.Index)), deleteLink(underlayPort(n.Index)))
-	}), n.lab.removeNetNS(n.NetNS)}
+	})}
+	if n.lab.tor != nil {
+		errs = append(errs, n.lab.tor.unplug(ctx, n.trunk()))
+	}
+	errs = append(errs, n.lab.removeNetNS(n.NetNS))
 	dir := filepath.Dir(n.OVSSocket)
 	entries, err := os.ReadDir(dir)
 	errs = append(errs, err)

@@ -48,7 +48,7 @@ var programs = map[string]string{
 // modules of the kernel that the guest loads at its start, in this order, each after what it needs; nothing is loaded later
 // by itself. The driver of virtual functions is not among them, for it is loaded when they have a link.
 var modules = []string{
-	"crc32c_generic", "igb", "openvswitch", "vport-geneve", "veth", "bridge", "tun", "8021q", "vfio_pci", "vfio_iommu_type1", "nf_tables", "nft_compat",
+	"crc32c_generic", "igb", "openvswitch", "vport-geneve", "veth", "bridge", "tun", "8021q", "bonding", "dummy", "vfio_pci", "vfio_iommu_type1", "nf_tables", "nft_compat",
 	"nft_chain_nat", "xt_MASQUERADE", "xt_comment", "xt_conntrack", "xt_mark", "xt_addrtype", "sctp", "vrf",
 }
 
