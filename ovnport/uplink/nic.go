@@ -154,6 +154,10 @@ func (NICs) Lacks(name, bridge string) string {
 		return fmt.Sprintf("%s has the address %s, which cannot be reached, because %s is a port of bridge %s: remove the "+
 			"address", name, has, name, bridge)
 	}
+	if master, err := netlink.LinkByIndex(link.Attrs().MasterIndex); err == nil && master.Type() != "openvswitch" {
+		return fmt.Sprintf("another program has put %s into %s (%s): take it out there, because it is a port of bridge %s",
+			name, master.Attrs().Name, master.Type(), bridge)
+	}
 	switch up, state := link.Attrs().Flags&net.FlagUp != 0, link.Attrs().OperState; {
 	case !up:
 		return fmt.Sprintf("%s is down: ip link set %s up", name, name)

@@ -135,6 +135,11 @@ func TestLacks(t *testing.T) {
 	l.must(netlink.LinkSetDown(far))
 	says("eth1 has no carrier")
 	l.must(netlink.LinkSetUp(far))
+	other := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+	l.must(netlink.LinkAdd(other))
+	l.must(netlink.LinkSetMaster(link, other))
+	says("another program has put eth1 into br0 (bridge): take it out there, because it is a port of bridge br-x")
+	l.must(netlink.LinkSetNoMaster(link))
 	l.address(link, "192.0.2.5/24")
 	says("eth1 has the address 192.0.2.5/24, which cannot be reached, because eth1 is a port of bridge br-x")
 }
