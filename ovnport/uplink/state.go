@@ -50,7 +50,7 @@ func (b *Bridges) read(ctx context.Context, wanted map[string]netmodel.NodeUplin
 		return nil, err
 	}
 	if len(roots) == 0 {
-		return nil, errors.New("Open vSwitch on this node is not configured yet")
+		return nil, errors.New("the node's Open vSwitch is not configured yet")
 	}
 	s := &state{
 		root: roots[0].UUID, ids: roots[0].ExternalIDs, bridge: map[string]*vswitch.Bridge{},
@@ -62,7 +62,7 @@ func (b *Bridges) read(ctx context.Context, wanted map[string]netmodel.NodeUplin
 	}
 	integration := s.bridge[b.Integration]
 	if integration == nil {
-		return nil, errors.New("Open vSwitch on this node has no bridge " + b.Integration + " yet: ovn-controller makes it")
+		return nil, errors.New("the node's Open vSwitch has no bridge " + b.Integration + " yet: ovn-controller makes it")
 	}
 	s.datapath = integration.DatapathType
 	return s, b.readPorts(ctx, s, wanted)
