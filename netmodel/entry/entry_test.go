@@ -159,3 +159,42 @@ func TestDefinitions(t *testing.T) {
 		t.Error("Pod is no kind of the operator")
 	}
 }
+
+// TestKindsStay: a kind that some version had stays in the chart, in the version of the API that objects were stored in,
+// and an uninstall keeps it: without its definition the API server deletes all objects of a kind.
+func TestKindsStay(t *testing.T) {
+	type definition struct {
+		Metadata struct {
+			Name        string
+			Annotations map[string]string
+		}
+		Spec struct {
+			Versions []struct {
+				Name            string
+				Served, Storage bool
+			}
+		}
+	}
+	defined := map[string]definition{}
+	for _, one := range entry.Definitions() {
+		var d definition
+		text, err := json.Marshal(one)
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defined[d.Metadata.Name] = d
+	}
+	for _, name := range []string{"physicalnetworks", "routers", "addresspools", "securityprofiles"} {
+		d := defined[name+".ovn-multinet.io"]
+		if len(d.Spec.Versions) == 0 || d.Metadata.Annotations["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s is missing, or an uninstall deletes it: %+v", name, d)
+			continue
+		}
+		if v := d.Spec.Versions[0]; v.Name != "v1alpha1" || !v.Served || !v.Storage {
+			t.Errorf("%s is stored in the version %+v", name, v)
+		}
+	}
+}
