@@ -64,6 +64,7 @@ type Database struct {
 	silent   map[string]time.Time // the servers that this leader does not hear, by their IDs, and since when
 	unlisted map[string]time.Time // the servers whose nodes are no members, likewise
 	trusted  trust
+	joining  joining
 }
 
 // Socket is the path of the socket for programs of this pod.

@@ -53,7 +53,7 @@ func (d *Database) serve(ctx context.Context, me members.Member) error {
 		gone, err := d.keep(ctx, wanted.get(), me)
 		err = errors.Join(distrust, err)
 		if gone {
-			d.Log.Info("this node is not a member any more", "db", d.Name)
+			d.Log.Info("the member has left the raft, or joins anew", "db", d.Name)
 			return child.end()
 		}
 		if err != nil && err.Error() != said && ctx.Err() == nil {
@@ -106,8 +106,9 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 		d.Log.Warn("the raft has removed this member, which the list has; joining anew", "db", d.Name)
 		return true, os.Remove(d.idFile()) // without it, the database on the disk is from an earlier membership
 	case !s.joined:
-		return false, errors.New("it has not joined the raft yet")
-	case !s.leader:
+		return d.rejoin(s, time.Now())
+	}
+	if d.joining = (joining{}); !s.leader {
 		return false, nil
 	}
 	wanted := list.Endpoints(d.RaftPort)

@@ -11,6 +11,7 @@ import (
 // status is what a member knows of its raft: the answer to cluster/status of ovsdb-server(1).
 type status struct {
 	joined  bool // the member takes part in the raft
+	joining bool // it is about to, for the first time, and has no data
 	removed bool // by the raft
 	leader  bool
 	timer   time.Duration // the election timer
@@ -43,6 +44,8 @@ func parseStatus(text string) (status, error) {
 	switch state := field("Status"); state {
 	case "cluster member":
 		s.joined = true
+	case "joining cluster":
+		s.joining = true
 	case "left cluster":
 		s.removed = true
 	case "":
