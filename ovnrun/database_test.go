@@ -190,3 +190,29 @@ func TestOlder(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartWithoutOneMember: a member is gone for good, and the two others start at once. They serve with their quorum,
+// and when another node takes the place of the dead one, it joins.
+func TestRestartWithoutOneMember(t *testing.T) {
+	w := newWorld(t)
+	a, b, c, d := w.node("a"), w.node("b"), w.node("c"), w.node("d")
+	for _, n := range []*node{a, b, c} {
+		w.start(n)
+	}
+	w.members(false, "a=1")
+	w.wantRaft(a)
+	w.members(true, "a=1", "b=1", "c=1")
+	w.wantRaft(a, b, c)
+	w.insert(a, "one")
+	for _, n := range []*node{a, b, c} {
+		w.end(n)
+	}
+	w.start(b)
+	w.start(c)
+	w.insert(b, "two")
+	w.wantRows(c, "one", "two")
+	w.start(d)
+	w.members(true, "d=1", "b=1", "c=1")
+	w.wantRaft(b, c, d)
+	w.wantRows(d, "one", "two")
+}
