@@ -308,6 +308,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"controller: {nodes: 'a in (b)'}":                                               "'/controller/nodes': 'a in (b)' does not match",
 		"controller: {nodes: 'a,,b'}":                                                   "'/controller/nodes': 'a,,b' does not match",
 		"controller: {nodes: '!a=b'}":                                                   "'/controller/nodes': '!a=b' does not match",
+		"ovn: {tunnelInterface: 'eth1,,eth2'}":                                          "'/ovn/tunnelInterface': 'eth1,,eth2' does not match pattern",
 		"agents: {}":                                                                    "'': additional properties 'agents' not allowed",
 		"distribution: minikube":                                                        "'/distribution': value must be one of 'kubeadm', 'k3s', 'rke2'",
 		"logLevel: trace":                                                               "'/logLevel': value must be one of",

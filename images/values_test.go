@@ -343,7 +343,7 @@ func TestInstallPage(t *testing.T) {
 // TestOVNValuesReachThePrograms: the programs of OVN's pods get their values.
 func TestOVNValuesReachThePrograms(t *testing.T) {
 	text, err := runHelm(t, "template", "ovn-multinet", "chart", "--set=ovn.electionTimer=7s,"+
-		"ovn.datapath=userspace,ovn.tunnelInterface=eth7,ovn.bridge=br-x")
+		`ovn.datapath=userspace,ovn.tunnelInterface=eth7\,192.0.2.0/24,ovn.bridge=br-x`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,8 +356,8 @@ func TestOVNValuesReachThePrograms(t *testing.T) {
 	for container, want := range map[string][]string{
 		"ovn-central nb":      {"database", "--name=nb", "--election-timer=7s"},
 		"ovn-central sb":      {"database", "--name=sb", "--election-timer=7s"},
-		"ovn-node vswitchd":   {"vswitchd", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7"},
-		"ovn-node controller": {"controller", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7"},
+		"ovn-node vswitchd":   {"vswitchd", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7,192.0.2.0/24"},
+		"ovn-node controller": {"controller", "--bridge=br-x", "--datapath=userspace", "--tunnel-interface=eth7,192.0.2.0/24"},
 	} {
 		for _, arg := range want {
 			if !slices.Contains(args[container], arg) {
