@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/internal/nettest"
 )
@@ -74,10 +76,20 @@ func startContainerd(t *testing.T) string {
 			t.Errorf("containerd: %v\n%s", err, log.String())
 		}
 	})
-	return dir + "/socket"
+	// Its client waits until the socket is there, which is before containerd listens.
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("unix", dir+"/socket")
+		if err == nil {
+			_ = conn.Close()
+			return dir + "/socket"
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
-// ctr runs containerd's client, which waits for the socket.
+// ctr runs containerd's client.
 func ctr(t *testing.T, socket string, stdin *bytes.Buffer, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("ctr", append([]string{"--address", socket}, args...)...)

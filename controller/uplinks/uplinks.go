@@ -85,8 +85,12 @@ func New(c Config) *Kind {
 // Run does nothing: the states of uplinks are in the statuses of the operator's objects.
 func (k *Kind) Run(context.Context) {}
 
-// QueueAll has the rows read again, because another program may have changed NB.
+// QueueAll has the rows read again, because another program may have changed NB. Without uplinks there is nothing to
+// read.
 func (k *Kind) QueueAll(context.Context, map[string]*ovnnet.Listed) error {
+	if len(k.rules) == 0 && k.rows != nil && len(k.rows) == 0 {
+		return nil
+	}
 	k.rows = nil
 	k.Engine.Add(Item)
 	return nil
