@@ -61,7 +61,7 @@ func TestBackup(t *testing.T) {
 			t.Fatalf("error %v, want %s", err, want)
 		}
 	}
-	other := *follower.Database
+	other := Database{Kind: follower.Kind, RunDir: follower.RunDir, Log: follower.Log} // the running one is not to be copied
 	other.Kind.Database = "OVN_Southbound"
 	err = other.Restore(t.Context(), bytes.NewReader(text.Bytes()))
 	if err == nil || !strings.HasSuffix(err.Error(), `it is a backup of "OVN_Northbound"`) {

@@ -108,7 +108,10 @@ func (d *Database) keep(ctx context.Context, list *members.List, me members.Memb
 	case !s.joined:
 		return d.rejoin(s, time.Now())
 	}
-	if d.joining = (joining{}); !s.leader {
+	if !d.joining.since.IsZero() {
+		d.joining = joining{} // it has joined
+	}
+	if !s.leader {
 		return false, nil
 	}
 	wanted := list.Endpoints(d.RaftPort)

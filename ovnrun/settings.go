@@ -39,6 +39,9 @@ func (h *Host) once() map[string]string {
 
 // set sets keys of external_ids, now and whenever another program has changed them.
 func (h *Host) set(ctx context.Context, ids map[string]string) error {
+	if h.settings == nil { // nobody keeps them: only RunController does
+		return h.write(ctx, ids)
+	}
 	h.settings.mu.Lock()
 	defer h.settings.mu.Unlock()
 	maps.Copy(h.settings.set, ids)
