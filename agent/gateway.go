@@ -66,11 +66,8 @@ func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResu
 	if err == nil && g.paths.set(smallest) {
 		g.mtuEvents.due = true
 	}
-	wanted, wrong := uplinks.Read(g.nbdb, results[last+1])
-	if wrong == nil {
-		g.uplinks.set(wanted)
-	}
-	return errors.Join(err, wrong, g.ended.read(ctx, results[:last]))
+	g.uplinks.read(uplinks.Read(g.nbdb, results[last+1]))
+	return errors.Join(err, g.ended.read(ctx, results[:last]))
 }
 
 // run makes passes until the end of ctx.

@@ -39,8 +39,8 @@ func (n *node) checkMapping(at *nad.Attachment, s *ovnport.Settings) error {
 			at.Interface, network.ID(), n.conf.NodeName, network.Physical, missing)
 	}
 	if !s.HasBridge(bridge) {
-		return conf.Errorf(conf.CodeTryAgain, "ovs-vsctl add-br "+bridge+" on that node, "+
-			"with the NIC to the physical network, or correct external_ids:ovn-bridge-mappings",
+		return conf.Errorf(conf.CodeTryAgain, "the operator makes the bridge on that node, or removes the entry from "+
+			"external_ids:ovn-bridge-mappings of Open_vSwitch and writes uplinks of an object PhysicalNetwork",
 			"interface %s: network %s: node %s has no bridge %s, which ovn-bridge-mappings names for %s",
 			at.Interface, network.ID(), n.conf.NodeName, bridge, network.Physical)
 	}

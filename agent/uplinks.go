@@ -29,6 +29,7 @@ type nodeUplinks struct {
 	mu     sync.Mutex
 	wanted uplinks.Wanted // nil: nothing is known
 	report uplinks.Report // nil: no pass yet
+	unread string         // why what NB has cannot be read; "": it can
 }
 
 func newNodeUplinks(bridges *uplink.Bridges, log *slog.Logger) *nodeUplinks {
@@ -42,10 +43,19 @@ func signal(c chan struct{}) {
 	}
 }
 
-// set takes the uplinks that NB has for this node. nil changes nothing.
-func (u *nodeUplinks) set(wanted uplinks.Wanted) {
+// read takes the uplinks that NB has for this node. nil changes nothing. A row that cannot be read changes nothing,
+// either, and stops nothing else of the node: not the controller may have written it.
+func (u *nodeUplinks) read(wanted uplinks.Wanted, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != u.unread {
+		u.log.Warn("the node's uplinks in NB cannot be read; its bridges stay as they are", "err", err)
+	}
+	u.unread = why
 	if wanted != nil && (u.wanted == nil || !maps.Equal(wanted, u.wanted)) {
 		u.wanted = wanted
 		signal(u.due)

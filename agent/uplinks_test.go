@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/uplinks"
 )
@@ -73,6 +74,19 @@ func TestNodeHasItsUplinks(t *testing.T) {
 	u.must(err)
 	says(all["node1"])
 	says(u.passes())
+
+	// A row that another program has written, with a name that would be two entries, changes nothing and stops nothing.
+	u.nb.Transact(t, ovndbtest.Op{"op": "mutate", "table": "Copp",
+		"where":     []any{[]any{"name", "==", "ovn-multinet uplinks of node1"}},
+		"mutations": []any{[]any{"external_ids", "insert", ovndbtest.Map(map[string]string{"ovn-multinet/uplink:evil": `{"bridge":"b,x:br-int"}`})}}})
+	if wait := u.look(); wait != memberEvery {
+		t.Errorf("the node's other work waits %v", wait)
+	}
+	says(u.passes())
+	u.mappings("lab:br-lab")
+	if !strings.Contains(u.log.String(), "uplinks in NB cannot be read") {
+		t.Error("nobody is told of the row")
+	}
 
 	u.wanted(nil)
 	says(u.passes())

@@ -37,10 +37,13 @@ type NodeUplink struct {
 const UplinkMark = "ovn-multinet/physical-network"
 
 // linkName matches the names that the kernel accepts for an interface and ovn-bridge-mappings for a bridge.
-var linkName = regexp.MustCompile(`^[^\pZ\pC,:"/]{1,15}$`)
+var linkName = regexp.MustCompile(`^[^\pZ\pC,:"/]+$`)
+
+// maxLinkName is the kernel's bound on a name, in bytes (IFNAMSIZ).
+const maxLinkName = 15
 
 func checkLinkName(key, name string) error {
-	if name != "" && (!linkName.MatchString(name) || name == "." || name == "..") {
+	if name != "" && (len(name) > maxLinkName || !linkName.MatchString(name) || name == "." || name == "..") {
 		return fmt.Errorf("%s: %.64q is no name of an interface: 1 to 15 bytes, no blanks, commas, colons or slashes",
 			key, name)
 	}
@@ -83,6 +86,16 @@ func parseUplink(text []byte) (u Uplink, err error) {
 			"network, or a bridge of Open vSwitch that exists")
 	}
 	return u, errors.Join(checkLinkName("interface", u.Interface), checkLinkName("bridge", u.Bridge))
+}
+
+// Check refuses names that would be several entries of ovn-bridge-mappings, or none. A node reads them from NB, where
+// not the controller alone can write.
+func (u NodeUplink) Check(physical string) error {
+	if u.Bridge == "" {
+		return errors.New("bridge is missing")
+	}
+	return errors.Join(checkPhysical(physical), checkLinkName("interface", u.Interface),
+		checkLinkName("bridge", u.Bridge))
 }
 
 // On returns the uplink as a node has it. tagged says whether networks and gateways may be on VLANs.

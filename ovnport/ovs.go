@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -101,17 +100,6 @@ func ofChassis(ids map[string]string, key string) string {
 	return ids[key]
 }
 
-// mappings reads external_ids:ovn-bridge-mappings, "NAME:BRIDGE,…".
-func mappings(ids map[string]string) map[string]string {
-	bridges := map[string]string{}
-	for _, pair := range strings.Split(ofChassis(ids, "ovn-bridge-mappings"), ",") {
-		if name, bridge, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok {
-			bridges[name] = bridge
-		}
-	}
-	return bridges
-}
-
 // restartPatience is longer than a restart of the node's ovsdb-server.
 const restartPatience = 5 * time.Second
 
@@ -139,7 +127,7 @@ func (v *OVS) Settings(ctx context.Context) (*Settings, error) {
 	}
 	ids := roots[0].ExternalIDs
 	s := &Settings{
-		root: roots[0].UUID, Chassis: ids["system-id"], Mappings: mappings(ids),
+		root: roots[0].UUID, Chassis: ids["system-id"], Mappings: uplink.Mappings(ofChassis(ids, "ovn-bridge-mappings")),
 		EncapIP: ofChassis(ids, "ovn-encap-ip"), EncapType: ofChassis(ids, "ovn-encap-type"),
 	}
 	var bridges []vswitch.Bridge

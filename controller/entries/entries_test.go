@@ -103,6 +103,9 @@ func newTested(t *testing.T, m *memory, file string) *tested {
 		Engine: engine.New(engine.NewQueue(), engine.NewMetrics(), leads, log), Source: m, File: config, Rows: &outside.Outside{},
 		HasBridge: func(physical string) (bool, bool) { return physical != "ghost", physical != "unread" },
 		Uplinks: func(physical string) (*entry.Nodes, string, bool) {
+			if physical == "settling" {
+				return &entry.Nodes{Ready: "0/2"}, entry.Settling, true
+			}
 			return &entry.Nodes{Ready: "1/2", Problems: []string{"n2: why"}}, "1 of 2 nodes", physical != "unread"
 		},
 		Log: log,
@@ -447,7 +450,7 @@ func TestBridges(t *testing.T) {
 		}
 	}
 	// With uplinks the nodes count, not whether some node has a bridge.
-	for _, name := range []string{"provider", "unread"} {
+	for _, name := range []string{"provider", "unread", "settling"} {
 		m.apply("PhysicalNetwork", name, `{"uplinks":[{"interface":"eth1"}]}`)
 	}
 	m.objects[2].Status.Nodes = &entry.Nodes{Ready: "7/8"}
@@ -458,8 +461,10 @@ func TestBridges(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", id, s, want)
 		}
 	}
-	if slices.ContainsFunc(m.events, func(e string) bool { return strings.Contains(e, entry.NotYet) }) {
-		t.Errorf("an Event says that nobody has looked yet: %q", m.events)
+	for _, word := range []string{entry.NotYet, entry.Settling} {
+		if slices.ContainsFunc(m.events, func(e string) bool { return strings.Contains(e, word) }) {
+			t.Errorf("an Event says %s: %q", word, m.events)
+		}
 	}
 	// The nodes are gone from the status when the uplinks are gone.
 	m.apply("PhysicalNetwork", "provider", `{"grants":[]}`)

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
@@ -174,7 +175,7 @@ func (k *Kind) write(ctx context.Context, nodes []netmodel.Node) (more bool, err
 			more = true
 		case len(wanted) == 0 && row && len(has) == 0 && told && len(report) == 0:
 			gone = append(gone, name)
-		case len(wanted) == 0 && !row, row && has.Equal(wanted):
+		case len(wanted) == 0 && !row, row && maps.Equal(has, wanted):
 		default:
 			set[name] = wanted
 		}
@@ -289,7 +290,7 @@ func (k *Kind) count(nodes []netmodel.Node) map[string]State {
 			case said.Pending && !late:
 				pending[physical]++
 			case len(s.Problems) < maxProblems:
-				s.Problems = append(s.Problems, node+": "+said.Problem)
+				s.Problems = append(s.Problems, node+": "+conf.OneLine(said.Problem, conf.MaxReason))
 			}
 			states[physical] = s
 		}

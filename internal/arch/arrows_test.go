@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"controller/nads":       {"controller/engine", "netmodel"},
 	"controller/pods":       {"controller/engine", "netmodel"},
 	"controller/paths":      {"controller/engine", "netmodel", "ovnnet", "ovnnet/nbrows", "ovnnet/pathmtu"},
-	"controller/uplinks":    {"controller/engine", "netmodel", "netmodel/entry", "ovnnet", "ovnnet/nbrows", "ovnnet/uplinks"},
+	"controller/uplinks":    {"conf", "controller/engine", "netmodel", "netmodel/entry", "ovnnet", "ovnnet/nbrows", "ovnnet/uplinks"},
 	"controller/networks":   {"controller/engine", "controller/nads", "controller/paths", "netmodel", "conf", "ovnnet", "ovnnet/nbrows"},
 	"controller/policies":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/policies", "netmodel/policy", "netmodel/cost"},
 	"controller/services":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/services", "netmodel/policy", "netmodel/service"},

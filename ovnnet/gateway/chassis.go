@@ -59,20 +59,14 @@ func (n *Node) Announce(ctx context.Context, a Announcement) error {
 // ChassisOf returns the chassis of the nodes, without the nodes whose agents have not announced a chassis yet. The
 // list is never nil.
 func (n *Gateways) ChassisOf(ctx context.Context, nodes []string) ([]Chassis, error) {
-	keys := make([]string, len(nodes))
-	for i, node := range nodes {
-		keys[i] = ovndb.NodeKey(node)
-	}
-	rows, err := ovndb.ReadByKey[nb.Copp](ctx, n.Db, nb.CoppTable, keys)
+	rows, err := nbrows.ReadNodes(ctx, n.Db, nodes)
 	if err != nil {
 		return nil, err
 	}
 	list := []Chassis{} // not nil: with nil, Ensure would not change the nodes
-	for _, row := range rows {
-		if name := row.ExternalIDs[nbrows.KeyChassis]; name != "" {
-			list = append(list, Chassis{
-				Node: row.ExternalIDs[nbrows.KeyNode], Name: name, physical: row.ExternalIDs[nbrows.KeyPhysical],
-			})
+	for _, node := range nodes {
+		if ids := rows[node]; ids[nbrows.KeyChassis] != "" {
+			list = append(list, Chassis{Node: node, Name: ids[nbrows.KeyChassis], physical: ids[nbrows.KeyPhysical]})
 		}
 	}
 	return list, nil

@@ -133,20 +133,13 @@ func read(db *ovndb.DB, result ovsdb.OperationResult) (Smallest, *nb.Copp, error
 
 // SizesOfNodes reads the MTUs of nodes from their rows. A node without a row has none.
 func SizesOfNodes(ctx context.Context, db *ovndb.DB, nodes []string) (map[string]Sizes, error) {
-	keys := make([]string, len(nodes))
-	for i, node := range nodes {
-		keys[i] = ovndb.NodeKey(node)
-	}
-	rows, err := ovndb.ReadByKey[nb.Copp](ctx, db, nb.CoppTable, keys, "_uuid", "external_ids")
+	rows, err := nbrows.ReadNodes(ctx, db, nodes)
 	if err != nil {
 		return nil, err
 	}
 	sizes := map[string]Sizes{}
 	for _, node := range nodes {
-		sizes[node] = Sizes{}
-	}
-	for _, row := range rows {
-		sizes[row.ExternalIDs[nbrows.KeyNode]] = SizesOf(row.ExternalIDs)
+		sizes[node] = SizesOf(rows[node])
 	}
 	return sizes, nil
 }

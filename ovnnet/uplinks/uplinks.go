@@ -5,7 +5,7 @@ package uplinks
 import (
 	"context"
 	"encoding/json"
-	"maps"
+	"fmt"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -82,7 +82,10 @@ func wantedOf(row *nb.Copp) (Wanted, error) {
 		}
 		var uplink netmodel.NodeUplink
 		if err := json.Unmarshal([]byte(text), &uplink); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("uplink of %.64q: %w", name, err)
+		}
+		if err := uplink.Check(name); err != nil {
+			return nil, fmt.Errorf("uplink of %.64q: %w", name, err)
 		}
 		w[name] = uplink
 	}
@@ -162,20 +165,10 @@ func Write(ctx context.Context, store *nbrows.Store, set map[string]Wanted, gone
 
 // Reports reads what nodes say of their uplinks. A node without a row has said nothing.
 func Reports(ctx context.Context, db *ovndb.DB, nodes []string) (map[string]Report, error) {
-	keys := make([]string, len(nodes))
-	for i, node := range nodes {
-		keys[i] = ovndb.NodeKey(node)
-	}
-	rows, err := ovndb.ReadByKey[nb.Copp](ctx, db, nb.CoppTable, keys, "_uuid", "external_ids")
-	if err != nil {
-		return nil, err
-	}
+	rows, err := nbrows.ReadNodes(ctx, db, nodes)
 	reports := map[string]Report{}
-	for _, row := range rows {
-		reports[row.ExternalIDs[nbrows.KeyNode]] = ReportOf(row.ExternalIDs)
+	for node, ids := range rows {
+		reports[node] = ReportOf(ids)
 	}
-	return reports, nil
+	return reports, err
 }
-
-// Equal reports whether two nodes should have the same.
-func (w Wanted) Equal(other Wanted) bool { return maps.Equal(w, other) }

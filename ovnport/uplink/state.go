@@ -75,7 +75,7 @@ func (s *state) setMappings() {
 	if _, own := s.ids[keyMappings+"-"+s.ids["system-id"]]; own {
 		s.mappingsKey += "-" + s.ids["system-id"]
 	}
-	s.all, s.mappings, s.foreign = decode(s.ids[s.mappingsKey]), decode(s.ids[keyOurs]), map[string]string{}
+	s.all, s.mappings, s.foreign = Mappings(s.ids[s.mappingsKey]), Mappings(s.ids[keyOurs]), map[string]string{}
 	for name, bridge := range s.all {
 		if s.mappings[name] != bridge {
 			s.foreign[name] = bridge

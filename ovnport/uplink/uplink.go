@@ -83,11 +83,13 @@ func (b *Bridges) Apply(
 	if len(p.ops) == 0 {
 		return p.report, false, nil
 	}
+	if _, err = b.DB.Transact(ctx, append([]ovsdb.Operation{s.unchanged()}, p.ops...)); err != nil {
+		return nil, false, err
+	}
 	for _, line := range p.said {
 		b.Log.Info("bridges of physical networks: " + line)
 	}
-	_, err = b.DB.Transact(ctx, append([]ovsdb.Operation{s.unchanged()}, p.ops...))
-	return p.report, err == nil, err
+	return p.report, true, nil
 }
 
 // plan collects the operations of one call of Apply.
@@ -342,7 +344,8 @@ func encode(mappings map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-func decode(text string) map[string]string {
+// Mappings reads the text of ovn-bridge-mappings, "NAME:BRIDGE,…".
+func Mappings(text string) map[string]string {
 	mappings := map[string]string{}
 	for _, pair := range strings.Split(text, ",") {
 		if name, bridge, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok {
