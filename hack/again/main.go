@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
@@ -31,12 +32,20 @@ func run(command []string, out io.Writer) int {
 	return code
 }
 
+// waitDelay is how long the output may stay open after the command has ended. A process that a test has left behind would
+// keep it open for ever.
+var waitDelay = time.Minute
+
 // once runs a command, and returns its exit code and its output.
 func once(command []string, out io.Writer) (code int, text string) {
 	var copied bytes.Buffer
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, io.MultiWriter(out, &copied), os.Stderr
+	cmd.WaitDelay = waitDelay
 	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = fmt.Errorf("a process that the tests have left behind keeps their output open: %w", err)
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), copied.String()
 	}

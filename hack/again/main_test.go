@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRepeated(t *testing.T) {
@@ -45,6 +47,26 @@ func TestRun(t *testing.T) {
 		var out strings.Builder
 		if code := run([]string{"sh", script, "-v"}, &out); code != want || !strings.Contains(out.String(), "second: -v -run ^(TestA)$") {
 			t.Errorf("code %d, want %d:\n%s", code, want, out.String())
+		}
+	}
+}
+
+// TestLeftBehind: a process that a command leaves behind with its output does not stop the run, and is a failure.
+func TestLeftBehind(t *testing.T) {
+	waitDelay = 100 * time.Millisecond
+	t.Cleanup(func() { waitDelay = time.Minute })
+	for script, want := range map[string]int{"": 2, "; exit 3": 3} {
+		pid, out := filepath.Join(t.TempDir(), "pid"), strings.Builder{}
+		t.Cleanup(func() {
+			if text, err := os.ReadFile(pid); err == nil {
+				_ = exec.Command("kill", strings.TrimSpace(string(text))).Run()
+			}
+		})
+		if got := run([]string{"sh", "-c", "sleep 1000 & echo $! >" + pid + "; echo output" + script}, &out); got != want {
+			t.Errorf("exit code %d, want %d", got, want)
+		}
+		if out.String() != "output\n" {
+			t.Errorf("output %q", out.String())
 		}
 	}
 }
