@@ -179,6 +179,25 @@ func LoadBalancerKey(network, service, protocol string) string {
 // row at AcceptedKey, it is a row of the table Copp that no other row refers to.
 func ServiceKey(network, service string) string { return rowKey("service "+service, network, nil, 0) }
 
+// IPAMClaimKey is the key of the row with the addresses and the MAC that an IPAMClaim "<namespace>/<name>" has. Like
+// the row at AcceptedKey, it is a row of the table Copp that no other row refers to.
+func IPAMClaimKey(claim string) string { return PartKey("ipam-claim", claim) }
+
+// Keys of external_ids. IPAMClaimMark is in all rows of an IPAMClaim, and has its "<namespace>/<name>". The row at
+// IPAMClaimKey has the other two: IPAMClaimNetwork is the network, and IPAMClaimHas the MAC and the addresses with
+// their prefix lengths, separated by blanks.
+const (
+	IPAMClaimMark    = "ovn-multinet/ipam-claim"
+	IPAMClaimNetwork = "ovn-multinet/ipam-claim-network"
+	IPAMClaimHas     = "ovn-multinet/ipam-claim-has"
+)
+
+// IPAMClaimKind is the kind of the row at IPAMClaimKey.
+const IPAMClaimKind = "ipam-claim"
+
+// IPAMClaimPortKey is the row key of the port of the pod that uses an IPAMClaim.
+func IPAMClaimPortKey(claim string) string { return PartKey("ipam-claim-port", claim) }
+
 // ServiceGroupKey is the row key of the group with the load balancers of a scope: "network <id>", "router <name>", or
 // "outside <router>" for those with outside addresses.
 func ServiceGroupKey(scope string) string { return PartKey("service-group", scope) }

@@ -149,8 +149,9 @@ func (e *ensureCall) readBook(ctx context.Context, d *draft, r *reservation) err
 	}
 	for _, claim := range claims {
 		// A claim whose port is gone does not count: Ensure deletes the claim when it tries the address. A shared claim
-		// names no port.
-		if port := claim.ExternalIDs[keyPort]; port == "" || used[port] {
+		// names no port, and that of an IPAMClaim stays without its port.
+		port := claim.ExternalIDs[keyPort]
+		if port == "" || used[port] || claim.ExternalIDs[ovndb.IPAMClaimMark] != "" {
 			used[claim.UUID] = true
 		}
 	}

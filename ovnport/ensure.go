@@ -20,9 +20,13 @@ type Supersedes func(ctx context.Context, older Owner) error
 // Ensure gives a pod its ports: all of them in one transaction, or none. A second call for the same sandbox finds them
 // and writes nothing. A fixed address that is in use is an error with code 103; a dynamic one is replaced by the next.
 func (n *NB) Ensure(ctx context.Context, o Owner, requests []Request, supersedes Supersedes) ([]Port, error) {
+	has, err := n.readContents(ctx, requests)
+	if err != nil {
+		return nil, explain(err)
+	}
 	drafts := make([]*draft, 0, len(requests))
 	for _, request := range requests {
-		d, err := newDraft(&o, request)
+		d, err := newDraft(&o, request, has[request.IPAMClaim])
 		if err != nil {
 			return nil, err
 		}
@@ -46,17 +50,14 @@ func (n *NB) Ensure(ctx context.Context, o Owner, requests []Request, supersedes
 func (d *draft) port() Port {
 	p := Port{
 		UUID: d.key(), Name: d.name, Network: d.request.Network.ID(), Interface: d.request.Interface, MAC: d.mac(),
-		Switch: ovndb.SwitchKey(d.request.Network.SwitchName()),
+		Switch: ovndb.SwitchKey(d.request.Network.SwitchName()), Claims: d.claimKeys(),
 	}
 	for _, profile := range d.request.Profiles {
 		p.Groups = append(p.Groups, profile.Group)
 	}
-	for i, r := range d.reservations {
+	for _, r := range d.reservations {
 		if r.addr.IsValid() {
 			p.Addresses = append(p.Addresses, r.addr)
-		}
-		if i > 0 {
-			p.Claims = append(p.Claims, r.key)
 		}
 	}
 	return p

@@ -57,6 +57,9 @@ type Request struct {
 	Network   *netmodel.Network
 	IPs       []netip.Prefix   // fixed addresses; a family without one gets a dynamic address
 	MAC       net.HardwareAddr // fixed; nil: made from the lease
+	// IPAMClaim is the IPAMClaim "<namespace>/<name>" that has the addresses and the MAC of the port; "": the port has its
+	// own. If the IPAMClaim has some already, IPs does not count.
+	IPAMClaim string
 	// Excluded are addresses that are not leased to the pod: it uses them as gateways.
 	Excluded []netip.Addr
 	// Older is the port of an older sandbox of this pod, if the caller knows it: Ensure takes it over without a read. If
@@ -160,6 +163,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	if len(port.Claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
 	}
+	if id := d.request.IPAMClaim; id != "" {
+		row.ExternalIDs[ovndb.IPAMClaimMark] = id
+	}
 	if version := d.podVersion(o); version != "" {
 		row.ExternalIDs[ovndb.PodVersionKey] = version
 	}
@@ -193,6 +199,10 @@ func claimRow(o *Owner, d *draft, i int) *nb.Copp {
 		ExternalIDs: map[string]string{
 			keyNetwork: d.request.Network.ID(), keyPort: d.key(), keyPortName: d.name, keyNode: o.Node,
 		},
+	}
+	if id := d.request.IPAMClaim; id != "" { // the claim stays when the pod goes
+		delete(row.ExternalIDs, keyNode)
+		row.ExternalIDs[ovndb.IPAMClaimMark] = id
 	}
 	mark, value := bookMark(d.request.Network)
 	row.ExternalIDs[mark] = value

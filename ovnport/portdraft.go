@@ -17,7 +17,11 @@ import (
 type draft struct {
 	request      Request
 	name         string
-	reservations []reservation // the first is the lease, the others are claims
+	reservations []reservation // the first is the lease, the others are claims; of an IPAMClaim all are claims
+	// asked is the request before it got what its IPAMClaim has, and content what the IPAMClaim has; nil: nothing.
+	asked   Request
+	content *claimContent
+	claimed []string // the keys of the IPAMClaim's claims that are there
 	// stored is the existing row of this name: the port of this sandbox, which needs no change, or the port of an older
 	// sandbox, which is taken over. nil: the port is inserted.
 	stored *nb.LogicalSwitchPort
@@ -39,7 +43,23 @@ func (r *reservation) String() string {
 	return "address " + r.addr.Addr().String()
 }
 
-func (d *draft) key() string { return d.reservations[0].key }
+func (d *draft) key() string {
+	if id := d.request.IPAMClaim; id != "" {
+		return ovndb.IPAMClaimPortKey(id)
+	}
+	return d.reservations[0].key
+}
+
+// claimKeys are the keys of the claims that are deleted together with the port.
+func (d *draft) claimKeys() (keys []string) {
+	if d.request.IPAMClaim != "" {
+		return nil
+	}
+	for _, r := range d.reservations[1:] {
+		keys = append(keys, r.key)
+	}
+	return keys
+}
 
 // mac is the port's MAC address: the claimed or leased MAC, or the MAC that is made from the leased address.
 func (d *draft) mac() net.HardwareAddr {
@@ -73,8 +93,18 @@ func (d *draft) newSearch() *search {
 
 // newDraft lists the reservations of a port: the fixed addresses, a dynamic address of each subnet that has no fixed
 // address, and the MAC unless it belongs to the lease alone.
-func newDraft(o *Owner, request Request) (*draft, error) {
-	d := &draft{request: request, name: portName(o, request.Interface)}
+func newDraft(o *Owner, request Request, has *claimContent) (*draft, error) {
+	d := &draft{request: request, name: portName(o, request.Interface), asked: request, content: has}
+	if request.IPAMClaim != "" {
+		d.name = claimPortName(request.IPAMClaim)
+		if err := d.request.keep(has); err != nil {
+			return nil, err
+		}
+		if has != nil {
+			d.claimed = slices.Clone(has.claims)
+		}
+		request = d.request
+	}
 	for i, subnet := range request.Network.Subnets {
 		fixed := false
 		for _, ip := range request.IPs {
@@ -163,22 +193,19 @@ func (d *draft) adopt(row *nb.LogicalSwitchPort) bool {
 		return false
 	}
 	words := strings.Fields(row.Addresses[0])
-	reservations := slices.Clone(d.reservations)
+	other := *d
+	other.reservations = slices.Clone(d.reservations)
 	used := map[string]bool{}
-	for i := range reservations {
-		if !reservations[i].adoptFrom(words, used) {
+	for i := range other.reservations {
+		if !other.reservations[i].adoptFrom(words, used) {
 			return false
 		}
 	}
-	var keys []string
-	for _, r := range reservations {
-		keys = append(keys, r.key)
-	}
 	// Nothing more and nothing less: an address that is no longer requested must not stay with the port.
-	if keys[0] != row.UUID || !slices.Equal(keys[1:], claimsOf(row)) || len(used) != len(words)-1 {
+	if other.key() != row.UUID || !slices.Equal(other.claimKeys(), claimsOf(row)) || len(used) != len(words)-1 {
 		return false
 	}
-	d.reservations, d.stored = reservations, row
+	d.reservations, d.stored = other.reservations, row
 	return true
 }
 

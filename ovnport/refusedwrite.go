@@ -58,6 +58,9 @@ func (e *ensureCall) keys() []string {
 		for _, r := range d.reservations {
 			keys = append(keys, r.key)
 		}
+		if id := d.request.IPAMClaim; id != "" {
+			keys = append(keys, d.key(), ovndb.IPAMClaimKey(id))
+		}
 	}
 	return keys
 }
@@ -68,6 +71,11 @@ func (e *ensureCall) settleDraft(
 	ctx context.Context, d *draft, ports map[string]*nb.LogicalSwitchPort, claims map[string]*nb.Copp,
 ) error {
 	d.stored = nil
+	if d.request.IPAMClaim != "" {
+		if settled, err := e.settleIPAMClaim(ctx, d, ports, claims); settled || err != nil {
+			return err
+		}
+	}
 	for i := range d.reservations {
 		r := &d.reservations[i]
 		var used InUse
@@ -76,13 +84,13 @@ func (e *ensureCall) settleDraft(
 				return e.settleOlder(ctx, d, row)
 			}
 			used.Holder, used.Port = holder(row), ownerOf(row)
-		} else if claim := claims[r.key]; claim != nil {
+		} else if claim := claims[r.key]; claim != nil && !d.holds(claim) {
 			if used.Holder = ovndb.Claimants(claim.ExternalIDs); used.Holder == "" {
 				settled, by, err := e.settleClaim(ctx, d, claim)
 				if settled || err != nil {
 					return err
 				}
-				used.Holder, used.Port = claim.ExternalIDs[keyPortName], by
+				used.Holder, used.Port = claimHolder(claim), by
 			}
 		}
 		if used.Holder == "" {
@@ -104,6 +112,10 @@ func (e *ensureCall) settleDraft(
 // port may be gone, deleted by hand for example, also if another port has its key now: then the claim is stale and
 // deleted. Otherwise settleClaim returns the owner of the port.
 func (e *ensureCall) settleClaim(ctx context.Context, d *draft, claim *nb.Copp) (settled bool, by Owner, err error) {
+	if claim.ExternalIDs[ovndb.IPAMClaimMark] != "" {
+		settled, err = e.settleOtherIPAMClaim(ctx, claim)
+		return settled, by, err
+	}
 	key := claim.ExternalIDs[keyPort]
 	ports, _, err := e.read(ctx, []string{key})
 	if err != nil {

@@ -70,7 +70,7 @@ var ErrNetworkChanged = errors.New("the network is not what it was when the port
 // keys. The rows get the same keys. The error is an *InUse when an address has another holder by now. supersedes
 // returns an error, such as ErrSuperseded, if an older owner of the port's name keeps the row.
 func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, supersedes Supersedes) error {
-	d, err := newDraft(&o, request)
+	d, err := newDraft(&o, request, nil)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNetworkChanged, err)
 	}
@@ -96,6 +96,9 @@ func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, su
 
 // claimHolder names the port that a claim belongs to, or the claimants that share it.
 func claimHolder(claim *nb.Copp) string {
+	if id := claim.ExternalIDs[ovndb.IPAMClaimMark]; id != "" {
+		return "IPAMClaim " + id
+	}
 	return cmp.Or(ovndb.Claimants(claim.ExternalIDs), claim.ExternalIDs[keyPortName])
 }
 
@@ -127,7 +130,15 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 		err = e.supersedes(ctx, ownerOf(row))
 		e.takeOver(t, d)
 	}
-	for i := 1; i < len(d.reservations) && err == nil; i++ {
+	first := 1
+	if id := d.request.IPAMClaim; id != "" && err == nil {
+		first, d.content = 0, parseContent(claims[ovndb.IPAMClaimKey(id)])
+		if d.content != nil && d.content.has != d.has() {
+			return nil, ErrNetworkChanged // the IPAMClaim has got other addresses meanwhile
+		}
+		err = e.holdRow(t, d)
+	}
+	for i := first; i < len(d.reservations) && err == nil; i++ {
 		key := d.reservations[i].key
 		claim := claims[key]
 		switch {

@@ -55,6 +55,11 @@ func (e *ensureCall) build() (*txn, error) {
 		default:
 			e.takeOver(t, d)
 		}
+		if d.request.IPAMClaim != "" {
+			if err := e.hold(t, d); err != nil {
+				return nil, err
+			}
+		}
 		written = append(written, d.key())
 	}
 	e.enlist(t, written...)
@@ -73,7 +78,7 @@ func (e *ensureCall) insert(t *txn, d *draft) error {
 	if err := e.insertRow(t, d); err != nil {
 		return err
 	}
-	for i := 1; i < len(d.reservations); i++ {
+	for i := 1; i < len(d.reservations) && d.request.IPAMClaim == ""; i++ {
 		if err := e.insertClaim(t, d, i); err != nil {
 			return err
 		}
@@ -86,8 +91,10 @@ func (e *ensureCall) insertRow(t *txn, d *draft) error {
 	if err != nil {
 		return err
 	}
-	t.add(ovndb.Absent(nb.CoppTable, d.key()), row,
-		ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports", d.key()))
+	if d.request.IPAMClaim == "" {
+		t.add(ovndb.Absent(nb.CoppTable, d.key()))
+	}
+	t.add(row, ovndb.Link(nb.LogicalSwitchTable, ovndb.SwitchKey(d.request.Network.SwitchName()), "ports", d.key()))
 	join(t, &d.request.Policy, d.key(), false)
 	joinProfiles(t, d, nil)
 	return nil
@@ -111,7 +118,7 @@ func (e *ensureCall) takeOver(t *txn, d *draft) {
 			"external_ids": ovndb.Map(row.ExternalIDs), "options": ovndb.Map(row.Options),
 			"addresses": ovndb.Set(row.Addresses), "port_security": ovndb.Set(row.PortSecurity),
 		}))
-	for i := 1; i < len(d.reservations); i++ {
+	for i := 1; i < len(d.reservations) && d.request.IPAMClaim == ""; i++ {
 		claim := claimRow(&e.owner, d, i)
 		t.add(ovndb.Update(nb.CoppTable, claim.UUID, ovsdb.Row{"external_ids": ovndb.Map(claim.ExternalIDs)}))
 	}
