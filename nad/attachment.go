@@ -324,6 +324,8 @@ func (a *Attachment) check() error {
 		{"portMappings", a.PortMappings != nil, "the host has no address on an OVN network to map a port of"},
 		{"bandwidth", a.Bandwidth != nil && !a.chains("bandwidth"), "it is not served on OVN networks"},
 		{"infiniband-guid", a.GUID != nil, "an OVN port is Ethernet"},
+		{"ipam-claim-reference", a.IPAMClaim != "" && !a.Network.PersistentIPs,
+			"the network lets no address outlive its pod; its key allowPersistentIPs does"},
 		{"cni-args", a.otherArgs(), "an OVN port knows " + profilesKey + " alone"},
 	} {
 		if w.asked {
@@ -391,7 +393,8 @@ func checkTogether(attachments []Attachment) error {
 	return nil
 }
 
-// fixed lists the addresses and the MAC that the pod requests. Two interfaces on one network cannot have the same one.
+// fixed lists the addresses, the MAC and the IPAMClaim that the pod requests. Two interfaces on one network cannot have
+// the same one.
 func (a *Attachment) fixed() []string {
 	var list []string
 	if a.MAC != nil {
@@ -399,6 +402,9 @@ func (a *Attachment) fixed() []string {
 	}
 	for _, p := range a.IPs {
 		list = append(list, "address "+p.Addr().String())
+	}
+	if a.IPAMClaim != "" {
+		list = append(list, "IPAMClaim "+a.IPAMClaim)
 	}
 	return list
 }

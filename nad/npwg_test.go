@@ -1,13 +1,18 @@
 package nad
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
 // The annotations have the names of multi-net-spec 1.3, sections 4.1 and 5, whatever our constants say.
@@ -37,21 +42,44 @@ func TestUnitsOfAName(t *testing.T) {
 	}
 }
 
-// A claim on addresses is not served, alone as beside fixed ones: a pod that got others would look as if it were
-// (multi-net-spec 1.3, section 4.1.2.1.11).
-// Conformance: N-84 N-85
-func TestIPAMClaimIsRefused(t *testing.T) {
-	for name, keys := range map[string]string{
-		"alone":            `"ipam-claim-reference":"vm.blue"`,
-		"beside addresses": `"ips":["10.1.0.7"],"ipam-claim-reference":"vm.blue"`,
+// An IPAMClaim has the addresses: ips beside it is an error (multi-net-spec 1.3, section 4.1.2.1.11).
+// Conformance: N-85
+func TestIPAMClaimBesideAddresses(t *testing.T) {
+	got, err := ParseRequests(networks(`[{"name":"blue","ips":["10.1.0.7"],"ipam-claim-reference":"vm.blue"}]`), "shop", "eth0")
+	if err == nil {
+		t.Fatalf("taken as %s", show(got))
+	}
+	wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: entry 0: ips beside ipam-claim-reference: the IPAMClaim has the `+
+		`addresses; its spec.ipRequests names them`)
+}
+
+// TestIPAMClaimOfNetworks: a network without allowPersistentIPs refuses an IPAMClaim, also a second interface with the same
+// one is refused, and a delegate is not told: KubeVirt's webhook names one for each network that has the key.
+// Conformance: N-84
+func TestIPAMClaimOfNetworks(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet","allowPersistentIPs":true}`: "interfaces net1 and net2 both ask for " +
+			"IPAMClaim vm.blue on network shop/blue",
+		`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet"}`: "interface net1: ipam-claim-reference on network shop/blue: the " +
+			"network lets no address outlive its pod; its key allowPersistentIPs does",
+		`{"cniVersion":"1.0.0","name":"x","type":"macvlan"}`: "",
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := ParseRequests(networks(`[{"name":"blue",`+keys+`}]`), "shop", "eth0")
-			if err == nil {
-				t.Fatalf("taken as %s", show(got))
-			}
-			wantRefusal(t, err, `annotation k8s.v1.cni.cncf.io/networks: entry 0: "ipam-claim-reference" is not served yet, leave it out`)
+		requests, err := ParseRequests(networks(`[{"name":"blue","ipam-claim-reference":"vm.blue"},`+
+			`{"name":"blue","ipam-claim-reference":"vm.blue"}]`), "shop", "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := Resolve(t.Context(), "shop", requests, Rules{}, func(context.Context, string, string) (*netmodel.NAD, error) {
+			return &netmodel.NAD{Namespace: "shop", Name: "blue", Config: netmodel.ParseConfig("shop", "blue", config, len(config))}, nil
 		})
+		switch {
+		case want == "" && err == nil:
+			if text := string(list[0].Delegate.Conflist) + fmt.Sprint(list[0].Delegate.Capabilities, list[0].Delegate.Args); strings.Contains(text, "vm.blue") {
+				t.Errorf("the delegate gets %s", text)
+			}
+		case want == "" || err == nil || !strings.HasPrefix(err.Error(), want):
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ type Request struct {
 	Interface string
 	IPs       []netip.Prefix // fixed addresses; a prefix length of -1 was not given
 	MAC       net.HardwareAddr
+	// IPAMClaim is the IPAMClaim, of the pod's namespace, whose addresses and MAC the attachment has; "": none. Other
+	// plugins than ours do not get it.
+	IPAMClaim string
 	// DefaultRoute are the gateways that the pod's default routes go to; nil: not asked for, empty: the attachment
 	// has the default route that its network gives it.
 	DefaultRoute []netip.Addr

@@ -27,7 +27,7 @@ type requestJSON struct {
 	Bandwidth      json.RawMessage   `json:"bandwidth"`    // bandwidthJSON
 	CNIArgs        json.RawMessage   `json:"cni-args"`
 	InfinibandGUID *string           `json:"infiniband-guid"`
-	IPAMClaim      json.RawMessage   `json:"ipam-claim-reference"`
+	IPAMClaim      string            `json:"ipam-claim-reference"`
 	DeviceID       *string           `json:"deviceID"`
 }
 
@@ -56,15 +56,13 @@ func parseRequest(entry []byte) (Request, error) {
 	if err := conf.DecodeObject(entry, &raw, foreign); err != nil {
 		return Request{}, err
 	}
-	if err := raw.refuseUnserved(); err != nil {
-		return Request{}, err
-	}
 	s := Request{Namespace: raw.Namespace, Name: raw.Name, Interface: raw.Interface}
 	if err := s.checkNames(); err != nil {
 		return Request{}, err
 	}
 	for _, step := range []func(*requestJSON) error{
 		s.setIPs, s.setMAC, s.setGUID, s.setDefaultRoute, s.setPortMappings, s.setBandwidth, s.setCNIArgs, s.setDeviceID,
+		s.setIPAMClaim,
 	} {
 		if err := step(&raw); err != nil {
 			return Request{}, err
@@ -102,11 +100,16 @@ func IgnoredKey(annotations map[string]string) string {
 // given reports whether a key has a value. For every key, null means that the key is absent.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// refuseUnserved refuses the keys that are known and not served yet.
-func (raw *requestJSON) refuseUnserved() error {
-	if given(raw.IPAMClaim) {
-		return errors.New("\"ipam-claim-reference\" is not served yet, leave it out")
+// setIPAMClaim sets the IPAMClaim. It refuses ips beside it (multi-net-spec 1.3, section 4.1.2.1.11).
+func (s *Request) setIPAMClaim(raw *requestJSON) error {
+	switch name := raw.IPAMClaim; {
+	case name == "":
+	case len(name) > 253 || !dnsName.MatchString(name):
+		return fmt.Errorf("ipam-claim-reference: %q cannot be the name of an IPAMClaim", clip(name))
+	case len(raw.IPs) > 0:
+		return errors.New("ips beside ipam-claim-reference: the IPAMClaim has the addresses; its spec.ipRequests names them")
 	}
+	s.IPAMClaim = raw.IPAMClaim
 	return nil
 }
 

@@ -162,7 +162,8 @@ func TestKeysOfARequestRefuses(t *testing.T) {
 			"cni-args: securityProfiles: 17 are more than 16"},
 		{"cni-args, deep", `"cni-args":` + deep, "cni-args: " + deep[:40] + "…, where an object is wanted"},
 
-		{"ipam-claim-reference", `"ipam-claim-reference":"x"`, `"ipam-claim-reference" is not served yet, leave it out`},
+		{"an IPAMClaim of another namespace", `"ipam-claim-reference":"other/vm.blue"`, `ipam-claim-reference: "other/vm.blue" cannot be the name of an IPAMClaim`},
+		{"an IPAMClaim that is no text", `"ipam-claim-reference":1`, `"ipam-claim-reference" does not take a JSON number`},
 
 		{"deviceID, empty", `"deviceID":""`, `deviceID: "" is no name of a device`},
 		{"deviceID, a number", `"deviceID":1`, `"deviceID" does not take a JSON number`},

@@ -28,6 +28,7 @@ type Config struct {
 	digest [sha256.Size]byte // of the text
 
 	kind       string // the "type"
+	name       string // the "name", of an OVN network
 	kindErr    error  // why there is no type
 	id         string // of the OVN network; "" for a network of other plugins
 	idErr      error  // why there is no ID
@@ -51,7 +52,7 @@ func parseConfig(namespace, name, text string, keep int, bounded bool) *Config {
 	if len(text) <= keep {
 		c.text = text
 	}
-	kind, shared, err := kindAndName(config)
+	kind, confName, err := kindAndName(config)
 	c.kind = strings.Clone(kind[:min(len(kind), maxKind)])
 	switch {
 	case err != nil:
@@ -64,8 +65,9 @@ func parseConfig(namespace, name, text string, keep int, bounded bool) *Config {
 	case bounded && len(text) > MaxNetworkConfig:
 		c.idErr = tooLarge(len(text))
 	default:
-		c.id, c.idErr = shared, checkShared(shared)
+		c.id, c.idErr = confName, checkShared(confName)
 	}
+	c.name = strings.Clone(confName[:min(len(confName), maxName)])
 	if bounded {
 		c.network, c.networkErr = parseBounded(namespace, name, kind, config)
 	} else {
@@ -76,6 +78,9 @@ func parseConfig(namespace, name, text string, keep int, bounded bool) *Config {
 
 // maxKind is the number of bytes of a "type" that a Config keeps. The name of a program is shorter.
 const maxKind = 128
+
+// maxName is the number of bytes of a "name" that a Config keeps. A longer one is the name of no IPAMClaim's network.
+const maxName = 256
 
 func tooLarge(size int) error {
 	return fmt.Errorf("spec.config: %w", conf.TooLarge(size, MaxNetworkConfig))

@@ -29,7 +29,6 @@ var cniKeys = []key{
 	{name: "capabilities", parse: read(ignore[map[string]bool]), schema: `{"type": "object"}`},
 	{name: "role", of: ofBoth, parse: read(checkRole)}, // before the keys of primary networks
 	{name: "args", parse: refuse},
-	{name: "allowPersistentIPs", of: ofBoth, parse: refuse},
 }
 
 var addressKeys = []key{
@@ -156,6 +155,15 @@ var localnetKeys = []key{
 			"(topologies.md#addresses-that-hosts-outside-use), and then fails: a duration like `\"2s\"`, from `\"1s\"` to " +
 			"`\"10s\"`",
 		preset: "pods start at once, and an Event warns",
+	},
+	{
+		name: "allowPersistentIPs", of: ofBoth, parse: read((*Network).setPersistent), check: (*Network).checkPersistent,
+		change: forNewPods,
+		value:  func(n *Network) any { return n.PersistentIPs },
+		line:   "Persistent addresses", schema: `{"type": "boolean"}`,
+		doc: "with `true`, an interface that names an `IPAMClaim` keeps its addresses and its MAC " +
+			"[from pod to pod](vms.md); not on `layer3`",
+		preset: "`false`",
 	},
 }
 

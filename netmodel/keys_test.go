@@ -36,6 +36,7 @@ var samples = map[string]struct{ from, to string }{
 	"physicalNetworkName": {config(`"topology":"localnet","physicalNetworkName":"a"`), config(`"topology":"localnet","physicalNetworkName":"b"`)},
 	"vlanID": {config(`"topology":"localnet","physicalNetworkName":"a"`),
 		config(`"topology":"localnet","physicalNetworkName":"a","vlanID":7`)},
+	"allowPersistentIPs": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","allowPersistentIPs":true`)},
 	"addressConflictWait": {config(`"topology":"localnet","physicalNetworkName":"a"`),
 		config(`"topology":"localnet","physicalNetworkName":"a","addressConflictWait":"2s"`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,

@@ -59,8 +59,12 @@ func TrimResource(text string) string {
 func (n *NAD) WithAccepted(config string) *NAD {
 	other := *n
 	other.Config = parseAcceptedConfig(n.Namespace, n.Name, config)
+	other.Config.name = n.config().name // the accepted form has no key without a meaning
 	return &other
 }
+
+// ConfigName is the "name" of the configuration of an OVN network. The network of an IPAMClaim is called by it.
+func (n *NAD) ConfigName() string { return n.config().name }
 
 // Equal reports whether two NADs have the same content.
 func (n *NAD) Equal(other *NAD) bool {

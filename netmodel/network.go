@@ -39,6 +39,8 @@ type Network struct {
 	VLAN           int          // of Localnet; 0: untagged
 	// ConflictWait is, of Localnet, how long an ADD waits for other hosts that use the pod's addresses; 0: not at all.
 	ConflictWait time.Duration
+	// PersistentIPs allows interfaces to keep their addresses and MACs from pod to pod, by an IPAMClaim.
+	PersistentIPs bool
 
 	PortSecurity bool
 	// Chained is the CNI list of the plugins behind ours in the NAD's list, in compact JSON; "": there are none. They run
@@ -306,6 +308,20 @@ func (n *Network) setExclude(list string) error {
 			return fmt.Errorf("excludeSubnets: %s is in none of the subnets", s)
 		}
 		n.Exclude = append(n.Exclude, p)
+	}
+	return nil
+}
+
+func (n *Network) setPersistent(is bool) error {
+	n.PersistentIPs = is
+	return nil
+}
+
+// checkPersistent refuses addresses that stay from pod to pod where an address belongs to a node.
+func (n *Network) checkPersistent() error {
+	if n.PersistentIPs && n.Topology == Layer3 {
+		return errors.New("allowPersistentIPs: on topology \"layer3\" an address belongs to one node, and the next pod may " +
+			"be on another one; use layer2 or localnet")
 	}
 	return nil
 }

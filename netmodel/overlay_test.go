@@ -125,8 +125,10 @@ func TestParseOverlayZeroIsAbsent(t *testing.T) {
 		{"localnet of both families", `"topology":"localnet","subnets":"60.128.0.0/24,2010:100:200::0/60","vlanID":10,"role":"secondary"`,
 			"localnet, 60.128.0.0/24 gw 60.128.0.1, 2010:100:200::/60 gw 2010:100:200::1, VLAN 10 of l2-network", ""},
 		{"role primary", `"topology":"layer3","subnets":"172.31.0.0/16/24","role":"primary"`, "", `role: "primary" is not served`},
-		{"addresses that outlive a pod", `"topology":"layer2","subnets":"172.31.0.0/24","allowPersistentIPs":true`, "",
-			`"allowPersistentIPs" is not served yet`},
+		{"addresses that outlive a pod", `"topology":"layer2","subnets":"172.31.0.0/24","allowPersistentIPs":true`,
+			"172.31.0.0/24 gw 172.31.0.1", ""},
+		{"addresses that outlive a pod, layer3", `"topology":"layer3","subnets":"172.31.0.0/16/24","allowPersistentIPs":true`, "",
+			`allowPersistentIPs: on topology "layer3" an address belongs to one node`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +190,6 @@ func TestParseOverlayRefuses(t *testing.T) {
 		{"reservedSubnets", overlay(`"reservedSubnets":"10.1.0.0/24"`), `"reservedSubnets" is not served yet, leave it out`},
 		{"infrastructureSubnets", overlay(`"infrastructureSubnets":"10.1.0.0/24"`), `"infrastructureSubnets" is not served yet, leave it out`},
 		{"defaultGatewayIPs", overlay(`"defaultGatewayIPs":"10.1.0.1"`), `"defaultGatewayIPs" is not served yet, leave it out`},
-		{"allowPersistentIPs", overlay(`"allowPersistentIPs":true`), `"allowPersistentIPs" is not served yet, leave it out`},
 		{"joinSubnets", overlay(`"joinSubnets":"100.65.0.0/16"`), `"joinSubnets" is not served yet, leave it out`},
 		{"transport", overlay(`"transport":"no-overlay"`), `"transport" is not served yet, leave it out`},
 		{"outboundSNAT", overlay(`"outboundSNAT":"disabled"`), `"outboundSNAT" is not served yet, leave it out`},

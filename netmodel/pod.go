@@ -31,6 +31,10 @@ type Pod struct {
 	Hostname, Subdomain string
 	// Requests are the NADs that the pod requests, each "<namespace>/<name>". The agent does not need them.
 	Requests []string
+	// IPAMClaims are the IPAMClaims of the pod's namespace that the pod names. The agent does not need them.
+	IPAMClaims []string
+	// Ended tells that all containers of the pod have ended for good. The controller does not need it.
+	Ended bool
 }
 
 // Is reports whether the pod is the one with the UID that a port has or that a container runtime gives. If the runtime

@@ -1,0 +1,34 @@
+package netmodel
+
+import "net/netip"
+
+// IPAMClaim is what agent and controller use of an IPAMClaim (k8s.cni.cncf.io/v1alpha1): the addresses of an interface
+// of a virtual machine, which stay when its pod goes.
+type IPAMClaim struct {
+	Namespace, Name, UID string
+	// Network is the "name" of the network's configuration, and Interface the interface of the pod; "": any.
+	Network, Interface string
+	Requested          []netip.Prefix // spec.ipRequests
+	Deleting           bool
+	// Problem is why the spec cannot be read; "": it can.
+	Problem string
+	Status  IPAMClaimStatus
+}
+
+// ID returns "<namespace>/<name>".
+func (c *IPAMClaim) ID() string { return c.Namespace + "/" + c.Name }
+
+// IPAMClaimStatus is the status of an IPAMClaim.
+type IPAMClaimStatus struct {
+	IPs []string // each with its prefix length
+	Pod string   // the name of the pod that has the addresses now; "": none
+	// Reason and Message are of the condition IPsAllocated; Reason is "" without one.
+	Allocated       bool
+	Reason, Message string
+}
+
+// The condition of an IPAMClaim, and its reason.
+const (
+	IPsAllocated         = "IPsAllocated"
+	SuccessfulAllocation = "SuccessfulAllocation"
+)
