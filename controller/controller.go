@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/entries"
+	claimkind "github.com/ovn-multinet/ovn-multinet/controller/ipamclaims"
 	"github.com/ovn-multinet/ovn-multinet/controller/nads"
 	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
 	outsidekind "github.com/ovn-multinet/ovn-multinet/controller/outside"
@@ -59,6 +60,8 @@ type Config struct {
 	Entries entries.Source
 	// Outside is the source of pods with outside addresses, if it is not nil. Ports reads their ports too.
 	Outside outsidekind.Source
+	// IPAMClaims is the source of IPAMClaims, if it is not nil.
+	IPAMClaims claimkind.Source
 	// MaxServices is how many Services on networks a namespace may have.
 	MaxServices int
 	// WidestIPAM is the prefix length of the widest subnet that OVN's own allocator may serve.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/entries"
+	claimkind "github.com/ovn-multinet/ovn-multinet/controller/ipamclaims"
 	outsidekind "github.com/ovn-multinet/ovn-multinet/controller/outside"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
@@ -15,6 +16,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/uplinks"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/ipamclaims"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
@@ -58,7 +60,7 @@ type kinds struct {
 	policies *policykind.Kind
 	services *servicekind.Kind
 	outside  *outsidekind.Kind
-	// pods is the source of pods that change; nil if neither Services nor outside addresses are served.
+	// pods is the source of pods that change; nil if no kind follows pods.
 	pods         pods.Source
 	portNetworks pods.Networks
 }
@@ -99,6 +101,13 @@ func newKinds(config *Config, c *Controller) *kinds {
 			Router: k.router, Balanced: k.isBalanced, Log: c.log,
 		})
 		k.all, k.podKinds = append(k.all, k.outside), append(k.podKinds, k.outside)
+	}
+	if config.IPAMClaims != nil {
+		k.pods = config.IPAMClaims
+		claims := claimkind.New(claimkind.Config{
+			Engine: c.engine, Source: config.IPAMClaims, Rows: ipamclaims.New(c.rows), Log: c.log,
+		})
+		k.all, k.podKinds = append(k.all, claims), append(k.podKinds, claims)
 	}
 	k.all = append(k.all, k.uplinks, k.entries) // behind the kind that lists the outside addresses
 	c.engine.Register(kindBackends, k.reconcilePods)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	claimkind "github.com/ovn-multinet/ovn-multinet/controller/ipamclaims"
 	networkkind "github.com/ovn-multinet/ovn-multinet/controller/networks"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
@@ -81,6 +82,11 @@ const entriesAfter = 300 * time.Millisecond
 // ServiceChanged queues a Service, which is new, changed or gone.
 func (q *Queue) ServiceChanged(namespace, name string) {
 	q.Queue.Add(servicekind.Item(namespace + "/" + name))
+}
+
+// IPAMClaimChanged queues an IPAMClaim, which is new, changed or gone.
+func (q *Queue) IPAMClaimChanged(namespace, name string) {
+	q.Queue.Add(claimkind.Item(namespace + "/" + name))
 }
 
 // BackendChanged queues the Services that select a pod, and its outside addresses: something of the pod has changed

@@ -327,9 +327,11 @@ func (m manifests) roles(t *testing.T) {
 	}
 	wantRoles := map[string]string{
 		"ClusterRole ovn-multinet-agent": "pods get list watch; pods/status patch; namespaces[kube-system] get; " +
-			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch",
+			"events create patch; network-attachment-definitions.k8s.cni.cncf.io get list watch; " +
+			"ipamclaims.k8s.cni.cncf.io get",
 		"ClusterRole ovn-multinet-controller": "network-attachment-definitions.k8s.cni.cncf.io get list watch patch; " +
 			"multi-networkpolicies.k8s.cni.cncf.io get list watch patch; " +
+			"ipamclaims.k8s.cni.cncf.io get list watch; ipamclaims/status.k8s.cni.cncf.io patch; " +
 			"clusternetworkpolicies.policy.networking.k8s.io list watch; " +
 			"clusternetworkpolicies/status.policy.networking.k8s.io patch; " + entryRights + "pods list watch; pods/status patch; namespaces list watch; " +
 			"namespaces[kube-system] get; services list watch patch; services/status patch; " +

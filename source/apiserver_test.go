@@ -33,7 +33,7 @@ type apiServer struct {
 	requests []string // "<verb> <resource>", without those of the informers of nodes and policies
 	writes   []string // "<verb> <namespace>/<name>"
 
-	services, backends, entries chan string // what the source tells
+	services, backends, entries, claims chan string // what the source tells
 }
 
 type storedChange struct {
@@ -232,7 +232,8 @@ func (s *apiServer) collection(rw http.ResponseWriter, r *http.Request, resource
 }
 
 func newAPIServer() *apiServer {
-	s := &apiServer{objects: map[string]*unstructured.Unstructured{}, services: make(chan string, 1000), backends: make(chan string, 1000), entries: make(chan string, 1000)}
+	s := &apiServer{objects: map[string]*unstructured.Unstructured{}, services: make(chan string, 1000), backends: make(chan string, 1000), entries: make(chan string, 1000),
+		claims: make(chan string, 1000)}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
@@ -254,8 +255,9 @@ func (s *apiServer) start(t *testing.T) *Kube {
 	k, err := NewKube(core, nads, "", Changes{
 		Policy: func(string) {}, Pod: func(string, string, bool) {}, PodGone: func(string, string) {},
 		Namespace: func(string) {}, Ports: func(string) {}, Entries: func() { s.entries <- "" },
-		Service: func(namespace, name string) { s.services <- namespace + "/" + name },
-		Backend: func(namespace, name string) { s.backends <- namespace + "/" + name },
+		IPAMClaim: func(namespace, name string) { s.claims <- namespace + "/" + name },
+		Service:   func(namespace, name string) { s.services <- namespace + "/" + name },
+		Backend:   func(namespace, name string) { s.backends <- namespace + "/" + name },
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

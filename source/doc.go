@@ -39,6 +39,8 @@ type Changes struct {
 	// Service is called when a Service on a network was created, changed or deleted, and when another program has changed
 	// an EndpointSlice that the controller has written for it.
 	Service func(namespace, name string)
+	// IPAMClaim is called when an IPAMClaim was created, changed or deleted.
+	IPAMClaim func(namespace, name string)
 	// Entries is called when an object of the operator was created, changed or deleted.
 	Entries func()
 	// Backend is called when something of a pod with networks has changed that Services need: its readiness, its labels,

@@ -164,6 +164,8 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 		phase = corev1.PodRunning
 	case p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil:
 		phase = corev1.PodPending
+	case endedForGood(p):
+		phase = p.Status.Phase
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -92,6 +92,9 @@ func NewKube(
 		if changes.Service != nil {
 			err = errors.Join(err, k.watchServices(changes))
 		}
+		if changes.IPAMClaim != nil {
+			err = errors.Join(err, k.watchClaims(changes.IPAMClaim))
+		}
 	}
 	if changes.Entries != nil {
 		err = errors.Join(err, k.watchEntries(changes.Entries))

@@ -156,7 +156,13 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 	}
 	requested, trimmed := p.Annotations[requestedNADs]
 	if !trimmed { // an informer trims a listed pod twice
-		requested = strings.Join(requestsOf(p.Annotations, p.Namespace), " ")
+		nads, claims := requestsOf(p.Annotations, p.Namespace)
+		requested = strings.Join(nads, " ")
+		if len(claims) > 0 {
+			small.Annotations[namedClaims] = strings.Join(claims, " ")
+		}
+	} else if claims := p.Annotations[namedClaims]; claims != "" {
+		small.Annotations[namedClaims] = claims
 	}
 	small.Annotations[requestedNADs] = requested
 	if known.Annotations[nad.StatusAnnotation] != "" {
@@ -168,22 +174,28 @@ func policyPod(p *corev1.Pod) *corev1.Pod {
 // requestedNADs is the annotation of a kept pod with the NADs that it requests. No API object can have this key.
 const requestedNADs = "(requested networks)"
 
+// namedClaims is the annotation of a kept pod with the names of the IPAMClaims that it names. No API object can have
+// this key.
+const namedClaims = "(IPAMClaims)"
+
 // primaryInterface is the name that kubelet has for a pod's first interface.
 const primaryInterface = "eth0"
 
-// requestsOf returns the NADs that a pod requests, each "<namespace>/<name>". A pod whose annotation cannot be read
-// gets no networks.
-func requestsOf(annotations map[string]string, namespace string) []string {
+// requestsOf returns the NADs that a pod requests, each "<namespace>/<name>", and the names of the IPAMClaims. A pod
+// whose annotation cannot be read gets no networks.
+func requestsOf(annotations map[string]string, namespace string) (nads, claims []string) {
 	requests, err := nad.ParseRequests(annotations, namespace, primaryInterface)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	var nads []string
 	for i := range requests {
 		nads = append(nads, requests[i].String())
+		if claim := requests[i].IPAMClaim; claim != "" {
+			claims = append(claims, claim)
+		}
 	}
 	slices.Sort(nads)
-	return slices.Compact(nads)
+	return slices.Compact(nads), claims
 }
 
 // foreign reports whether a NAD of another namespace is among those that a pod requests.

@@ -36,6 +36,9 @@ func newFeeds(changes Changes) map[manifestKind]*fed {
 	if changes.Service != nil {
 		feeds[serviceObjectKind].handler = onKept(func(s *keptService) { changes.Service(s.Namespace, s.Name) })
 	}
+	if changes.IPAMClaim != nil {
+		feeds[claimKind].handler = onKept(func(c *keptClaim) { changes.IPAMClaim(c.Namespace, c.Name) })
+	}
 	if changes.Entries != nil {
 		feeds[entryKind].handler = onKept(func(*keptEntry) { changes.Entries() })
 	}

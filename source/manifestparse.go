@@ -74,6 +74,8 @@ func (f *file) parseDocument(doc []byte, config parseNADConfig) error {
 		f.add(nadKind, known(&n, config(&n)))
 	case policy.Kind, policy.ClusterKind:
 		return f.parsePolicy(kind.Kind, doc)
+	case ipamClaimKindName:
+		return f.parseClaim(kind.APIVersion, doc)
 	case "Service":
 		return f.parseService(doc)
 	case "Namespace":

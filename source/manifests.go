@@ -34,9 +34,11 @@ const (
 	serviceSuffix = ".service.json"
 	outsideSuffix = ".outside.json"
 	entrySuffix   = ".entry.json"
+	claimSuffix   = ".ipamclaim.json"
 )
 
-var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix, outsideSuffix, entrySuffix}
+var suffixes = []string{statusSuffix, networkSuffix, policySuffix, serviceSuffix, outsideSuffix, entrySuffix,
+	claimSuffix}
 
 // Manifests is the source that watches a folder without subfolders. A YAML file in it has one or several documents with
 // Pods, NADs or Nodes. All agents of a host and the controller use the same folder.
@@ -69,6 +71,7 @@ const (
 	serviceObjectKind
 	namespaceKind
 	entryKind     // all kinds of the operator's objects
+	claimKind     // IPAMClaims
 	networkedKind // made of the pods
 	manifestKinds
 )
@@ -105,6 +108,7 @@ func NewManifests(dir string, changes Changes, log *slog.Logger) (*Manifests, er
 		services: stored{Indexer: m.feeds[serviceObjectKind]}, namespaces: stored{Indexer: m.feeds[namespaceKind]},
 		networked: stored{Indexer: m.feeds[networkedKind]}, withPolicyState: m.withPolicy, withServiceState: m.withService,
 		entries: []stored{{Indexer: m.feeds[entryKind]}}, withEntryState: m.withEntry,
+		claims: stored{Indexer: m.feeds[claimKind]}, withClaimState: m.withClaim,
 	}
 	return m, m.scan()
 }
@@ -443,6 +447,11 @@ func running(p *corev1.Pod) bool {
 	})
 }
 
+// endedForGood reports whether all containers of the pod have ended for good.
+func endedForGood(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // crashLoop is the reason for which kubelet waits before it starts a container of a sandbox again.
 const crashLoop = "CrashLoopBackOff"
 
@@ -454,7 +463,8 @@ func fromPod(p *corev1.Pod) *netmodel.Pod {
 		Ports: portsOf(p), Version: p.ResourceVersion, Ready: ready(p), Running: running(p), Ending: isEnding(p),
 		Controller: p.Annotations[controllerOf], Outside: p.Annotations[conf.OutsideAnnotation],
 		OutsideState: outsideOf(p), Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
-		Requests: strings.Fields(p.Annotations[requestedNADs]),
+		Requests:   strings.Fields(p.Annotations[requestedNADs]),
+		IPAMClaims: strings.Fields(p.Annotations[namedClaims]), Ended: endedForGood(p),
 	}
 }
 
@@ -476,6 +486,7 @@ func (m *Manifests) deleteStatuses(names []string) {
 		{policyKind, func(o metav1.Object) string { return policyFile(o.GetNamespace(), o.GetName()) }},
 		{clusterPolicyKind, func(o metav1.Object) string { return policyFile("", o.GetName()) }},
 		{serviceObjectKind, func(o metav1.Object) string { return serviceFile(o.GetNamespace(), o.GetName()) }},
+		{claimKind, func(o metav1.Object) string { return claimFile(o.GetNamespace(), o.GetName()) }},
 		{entryKind, func(o metav1.Object) string { return entryFile(o.GetNamespace(), o.GetName()) }},
 	} {
 		for _, obj := range m.feeds[of.kind].List() {

@@ -23,11 +23,13 @@ type objects struct {
 	namespaces      stored   // of *corev1.Namespace
 	networked       stored   // of *corev1.Pod: all pods, as policyPod keeps them
 	entries         []stored // of *keptEntry: the operator's objects
+	claims          stored   // of *keptClaim: IPAMClaims
 	// withPolicyState and the others return a copy with the state that the controller wrote elsewhere than into the
 	// object. They are nil if the objects have their states.
 	withPolicyState  func(*policy.Object) *policy.Object
 	withEntryState   func(*entry.Object) *entry.Object
 	withServiceState func(*service.Object) *service.Object
+	withClaimState   func(*netmodel.IPAMClaim) *netmodel.IPAMClaim
 }
 
 // stored has the objects of one kind.

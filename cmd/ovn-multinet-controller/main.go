@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/entries"
+	"github.com/ovn-multinet/ovn-multinet/controller/ipamclaims"
 	"github.com/ovn-multinet/ovn-multinet/controller/leader"
 	"github.com/ovn-multinet/ovn-multinet/controller/outside"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
@@ -105,6 +106,7 @@ type networks interface {
 	policies.Source
 	services.Source
 	outside.Source
+	ipamclaims.Source
 	Inventory(ctx context.Context, nodes ...string) (*source.Inventory, error)
 	GoneNodes(ctx context.Context) (func(node string) bool, error)
 	Run(ctx context.Context) error
@@ -150,7 +152,7 @@ func run(ctx context.Context, c conf.Controller) error {
 		NAD: queue.NADChanged, Nodes: queue.NodesChanged,
 		Policy: queue.PolicyChanged, Pod: queue.PodChanged, PodGone: queue.PodGone, Namespace: queue.NamespaceChanged,
 		Guest: queue.GuestChanged, Ports: queue.PortsChanged, Service: queue.ServiceChanged, Backend: queue.BackendChanged,
-		Entries: queue.EntriesChanged,
+		Entries: queue.EntriesChanged, IPAMClaim: queue.IPAMClaimChanged,
 	}, log)
 	if err != nil {
 		return err
@@ -175,6 +177,7 @@ func run(ctx context.Context, c conf.Controller) error {
 						NB: db, Source: src, Queue: queue, Metrics: metrics, Operator: config,
 						Policies: src, Ports: podPorts{ovnport.NewNB(db).NewListedPorts()},
 						Entries: src, Services: src, MaxServices: c.MaxServices, Outside: src,
+						IPAMClaims:    src,
 						KeepOnPrimary: c.KeepOnPrimary, JoiningNamespaces: c.JoinNamespaces,
 						WidestIPAM: c.WidestIPAM, DeniedRate: c.DeniedRate,
 						Isolated: c.Isolated, GlobalNamespaces: c.Global, Leading: leading, Log: log,
