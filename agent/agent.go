@@ -36,6 +36,8 @@ type Source interface {
 	NAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
 	// LiveNAD reads the NAD from the origin, with the text of a configuration that NAD omits.
 	LiveNAD(ctx context.Context, namespace, name string) (*netmodel.NAD, error)
+	// LiveIPAMClaim reads the IPAMClaim from the origin.
+	LiveIPAMClaim(ctx context.Context, namespace, name string) (*netmodel.IPAMClaim, error)
 	SetStatus(ctx context.Context, p *netmodel.Pod, status []byte) error
 	// DeleteStatus deletes the pod's network-status if it is this one.
 	DeleteStatus(ctx context.Context, p *netmodel.Pod, status []byte) error

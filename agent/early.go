@@ -156,7 +156,8 @@ func (e *earlyPorts) makePorts(ctx context.Context, p *earlyPod) (made []agentap
 	return plan.Interfaces, nil
 }
 
-// keepOVN drops the requests for networks of other plugins: their devices are known only when the runtime asks.
+// keepOVN drops the requests for networks of other plugins: their devices are known only when the runtime asks. It also
+// drops those with an IPAMClaim, because another pod of the virtual machine may still have the port.
 func (p *planning) keepOVN(ctx context.Context) error {
 	kept := p.requests[:0]
 	for _, request := range p.requests {
@@ -168,7 +169,7 @@ func (p *planning) keepOVN(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if conf.IsOVN(kind) {
+		if conf.IsOVN(kind) && request.IPAMClaim == "" {
 			kept = append(kept, request)
 		}
 	}

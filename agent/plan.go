@@ -450,11 +450,15 @@ func (p *planning) writePorts(
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", at.Interface, err)
 		}
-		requests = append(requests, ovnport.Request{
+		request := ovnport.Request{
 			Interface: at.Interface, Network: at.Network, IPs: at.IPs, MAC: at.MAC, Refusal: at.Refusal,
 			Excluded: slices.Concat(notOwn, p.agent.used.of(at.String())),
 			Older:    p.older[at.Interface], Policy: membership, Profiles: profiles,
-		})
+		}
+		if err := p.setIPAMClaim(ctx, &request, at); err != nil {
+			return fmt.Errorf("interface %s: %w", at.Interface, err)
+		}
+		requests = append(requests, request)
 	}
 	var ports []ovnport.Port
 	err := p.agent.metrics.timed(phasePorts, func() (err error) {

@@ -29,8 +29,12 @@ func (n *node) podOf(ctx context.Context, s *agentapi.Sandbox) (*netmodel.Pod, e
 
 // mayTakeOver lets a pod's new sandbox take over the ports of the pod's old sandbox. An old sandbox takes nothing from
 // a new one: its ADD may still run when the container runtime was killed meanwhile. A new pod takes over the ports of
-// an old pod of the same name if the source says that the new pod is the live one.
+// an old pod of the same name if the source says that the new pod is the live one. Pods of other names have the port of
+// an IPAMClaim one after the other.
 func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) error {
+	if older.Pod != owner.Pod {
+		return n.mayFollow(ctx, owner, older)
+	}
 	if older.UID == owner.UID {
 		if n.journal.BeganAfter(older.Sandbox, owner.Sandbox) {
 			return conf.Errorf(conf.CodePodGone, "the pod has a newer sandbox",
@@ -48,6 +52,29 @@ func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) err
 		return unreadable(owner.Namespace, owner.Pod, err)
 	}
 	return nil
+}
+
+// mayFollow lets a pod take over the port of an IPAMClaim from a pod that is gone, or whose containers have ended for
+// good. A pod that has ended itself takes over nothing: it may be older, and its sandbox may still be there.
+func (n *node) mayFollow(ctx context.Context, owner, older *ovnport.Owner) error {
+	own, err := n.source.LivePod(ctx, owner.Namespace, owner.Pod)
+	switch {
+	case errors.Is(err, source.ErrNotFound), err == nil && (own.Ended || !own.Is(owner.UID)):
+		return conf.Errorf(conf.CodePodGone, "another pod has its ports",
+			"pod %s/%s with UID %s has ended", owner.Namespace, owner.Pod, owner.UID)
+	case err != nil:
+		return unreadable(owner.Namespace, owner.Pod, err)
+	}
+	other, err := n.source.LivePod(ctx, older.Namespace, older.Pod)
+	switch {
+	case errors.Is(err, source.ErrNotFound), err == nil && (other.Ended || !other.Is(older.UID)):
+		return nil
+	case err != nil:
+		return unreadable(older.Namespace, older.Pod, err)
+	}
+	return conf.Errorf(conf.CodeInUse, "kubelet tries again until that pod has ended; two pods cannot have the addresses "+
+		"of one IPAMClaim at the same time, so a virtual machine cannot migrate live with this network yet",
+		"its IPAMClaim is in use by pod %s/%s", older.Namespace, older.Pod)
 }
 
 func (n *node) supersedes(owner *ovnport.Owner) ovnport.Supersedes {

@@ -222,7 +222,7 @@ func (r *repairer) restore(
 		return err
 	}
 	request := ovnport.Request{Interface: n.Name, Network: network, IPs: n.Addresses, MAC: mac, Policy: membership,
-		Profiles: profiles}
+		Profiles: profiles, IPAMClaim: ovnport.IPAMClaimOf(n.Port.Name)}
 	had := ovnport.Port{UUID: n.Port.UUID, Name: n.Port.Name, Claims: n.Port.Claims}
 	err = r.nb.Restore(ctx, o, request, had, func(ctx context.Context, older ovnport.Owner) error {
 		return r.mayTakeOver(ctx, &o, &older)

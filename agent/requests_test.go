@@ -84,7 +84,7 @@ func TestInvalidAnnotationFailsThePod(t *testing.T) {
 		{"bandwidth", `"name":"ext","bandwidth":{"ingressBurst":1}`, "bandwidth.ingressBurst needs ingressRate"},
 		{"infiniband-guid", `"name":"ext","infiniband-guid":"24:8a:07"`, "is not a GUID"},
 		{"default-route, twice", `"name":"blue","default-route":[]},{"name":"ext","default-route":[]`, "both ask for the default-route"},
-		{"ipam-claim-reference", `"name":"blue","ipam-claim-reference":"x"`, `"ipam-claim-reference" is not served yet`},
+		{"ipam-claim-reference", `"name":"blue","ipam-claim-reference":"x"`, "the network lets no address outlive its pod"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := r.planFor("c1", `[{"name":"blue"},{`+tt.keys+`}]`)

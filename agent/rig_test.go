@@ -70,11 +70,15 @@ func (l *logged) String() string {
 type pods struct {
 	panics      bool
 	nads        map[string]testNAD
-	annotations map[string]string // of the pod
-	anyUID      bool              // the pod is the one with each UID
-	labels      map[string]string // of the pod
-	liveLabels  map[string]string // as LivePod reads them; nil: the same
-	ports       []string          // of the pod, named
+	annotations map[string]string              // of the pod
+	anyUID      bool                           // the pod is the one with each UID
+	labels      map[string]string              // of the pod
+	liveLabels  map[string]string              // as LivePod reads them; nil: the same
+	ports       []string                       // of the pod, named
+	others      map[string]*netmodel.Pod       // that LivePod has, by name
+	claims      map[string]*netmodel.IPAMClaim // by "<namespace>/<name>"
+	claimReads  int
+	ended       bool // the pod has
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -119,11 +123,28 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*netmodel.Pod,
 }
 
 func (p *pods) LivePod(ctx context.Context, namespace, name string) (*netmodel.Pod, error) {
+	if other := p.others[name]; other != nil {
+		return other, nil
+	}
 	pod, err := p.Pod(ctx, namespace, name, "")
+	if err == nil {
+		pod.Ended = p.ended
+	}
 	if err == nil && p.liveLabels != nil {
 		pod.Labels = p.liveLabels
 	}
 	return pod, err
+}
+
+// LiveIPAMClaim finds the IPAMClaim among the rig's.
+func (p *pods) LiveIPAMClaim(_ context.Context, namespace, name string) (*netmodel.IPAMClaim, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claimReads++
+	if c := p.claims[namespace+"/"+name]; c != nil {
+		return c, nil
+	}
+	return nil, netmodel.ErrNotFound
 }
 
 func (p *pods) WhenGone(pod *netmodel.Pod, call func()) (stop func()) {
