@@ -150,7 +150,8 @@ type portRow struct {
 
 func (w *world) portRow(p *lab.Pod, ifName string) portRow {
 	out, err := w.Lab.NBCtl(w.Ctx, "--format=json", "--columns=_uuid,addresses,port_security,options,external_ids",
-		"find", "Logical_Switch_Port", fmt.Sprintf("name=%s/%s/%s", p.Namespace, p.Name, ifName))
+		"find", "Logical_Switch_Port", fmt.Sprintf("external_ids:\"ovn-multinet/namespace\"=%q", p.Namespace),
+		fmt.Sprintf("external_ids:\"ovn-multinet/pod\"=%q", p.Name), fmt.Sprintf("external_ids:\"ovn-multinet/interface\"=%q", ifName))
 	w.Must(err)
 	var table struct{ Data [][]json.RawMessage }
 	w.Must(json.Unmarshal([]byte(out), &table))

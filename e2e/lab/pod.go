@@ -29,6 +29,7 @@ type Pod struct {
 	Ports                []Port
 	Meta                 map[string]any // further metadata of the manifest, such as ownerReferences
 	Ready                string         // the condition Ready in the manifest, "True" or "False"; "": none
+	Phase                string         // in the manifest; "": none
 	Node                 *Node
 	Sandbox              string // container id: 64 hex digits
 	host
@@ -94,8 +95,15 @@ func (p *Pod) WriteManifest() error {
 			"containers": []any{map[string]any{"name": "main", "image": "none", "ports": p.Ports}},
 		},
 	}
+	status := map[string]any{}
 	if p.Ready != "" {
-		manifest["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": p.Ready}}}
+		status["conditions"] = []any{map[string]any{"type": "Ready", "status": p.Ready}}
+	}
+	if p.Phase != "" {
+		status["phase"] = p.Phase
+	}
+	if len(status) > 0 {
+		manifest["status"] = status
 	}
 	b, err := yaml.Marshal(manifest)
 	if err != nil {

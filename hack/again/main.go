@@ -32,8 +32,8 @@ func run(command []string, out io.Writer) int {
 	return code
 }
 
-// waitDelay is how long the output may stay open after the command has ended. A process that a test has left behind would
-// keep it open for ever.
+// waitDelay is how long the output may stay open after the command has ended. A process that a test has left behind
+// would keep it open for ever.
 var waitDelay = time.Minute
 
 // once runs a command, and returns its exit code and its output.

@@ -19,7 +19,7 @@ var arrows = map[string][]string{
 	"sriov":                 {"conf", "sriov/deviceinfo"},
 	"sriov/deviceinfo":      {"conf", "internal/plainfile"},
 	"ovnport":               {"netmodel", "conf", "ovnport/uplink", "ovndb/...", "internal/failpoint", "internal/stale", "internal/unixctl"},
-	"controller":            {"controller/...", "netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "netmodel/policy"},
+	"controller":            {"controller/...", "netmodel", "conf", "ovndb/...", "ovnnet", "ovnnet/gateway", "ovnnet/ipamclaims", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "netmodel/policy"},
 	"controller/nads":       {"controller/engine", "netmodel"},
 	"controller/pods":       {"controller/engine", "netmodel"},
 	"controller/paths":      {"controller/engine", "netmodel", "ovnnet", "ovnnet/nbrows", "ovnnet/pathmtu"},
@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"controller/policies":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/policies", "netmodel/policy", "netmodel/cost"},
 	"controller/services":   {"controller/engine", "controller/nads", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/services", "netmodel/policy", "netmodel/service"},
 	"controller/outside":    {"controller/engine", "controller/pods", "netmodel", "conf", "ovnnet", "ovnnet/gateway", "ovnnet/nbrows", "ovnnet/outside"},
+	"controller/ipamclaims": {"controller/engine", "controller/pods", "netmodel", "ovnnet", "ovnnet/ipamclaims"},
 	"controller/entries":    {"controller/configfile", "controller/engine", "netmodel", "netmodel/entry", "conf", "ovnnet", "ovnnet/outside"},
 	"netmodel/cost":         {"conf"},
 	"netmodel/policy":       {"netmodel/cost"},
@@ -35,6 +36,7 @@ var arrows = map[string][]string{
 	"netmodel/service":      {"netmodel", "netmodel/cost"},
 	"ovnnet/policies":       {"netmodel/policy", "ovndb/...", "ovnnet/nbrows"},
 	"ovnnet/services":       {"netmodel/service", "netmodel", "ovndb/...", "ovnnet/ended", "ovnnet/nbrows"},
+	"ovnnet/ipamclaims":     {"ovndb/...", "ovnnet/nbrows"},
 	"ovnnet/outside":        {"netmodel", "ovndb/...", "ovnnet/ended", "ovnnet/nbrows"},
 	"ovnnet":                {"netmodel", "conf", "ovndb/...", "ovnnet/nbrows", "ovnnet/gateway"},
 	"ovnnet/nbrows":         {"netmodel", "conf", "ovndb/..."},
@@ -92,7 +94,7 @@ var arrows = map[string][]string{
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},
-	"cmd/ovn-multinet-controller": {"netmodel", "netmodel/entry", "conf", "source", "controller", "controller/entries", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
+	"cmd/ovn-multinet-controller": {"netmodel", "netmodel/entry", "conf", "source", "controller", "controller/entries", "controller/ipamclaims", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},
 	"cmd/ovn-multinet-ovn":        {"ovnrun/...", "internal/daemon", "internal/program"},
 }
 

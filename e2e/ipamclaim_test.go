@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+)
+
+const (
+	vmNetwork = `{"cniVersion":"1.0.0","name":"vm-net","type":"ovn-multinet","subnets":"10.7.0.0/24,fd07::/64","allowPersistentIPs":true}`
+	vmClaim   = "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {namespace: shop, name: vm.net}\n" +
+		"spec: {network: vm-net, interface: \"\"}\n"
+	vmRequest = `[{"name":"vms","ipam-claim-reference":"vm.net"}]`
+)
+
+// claimIs waits until the IPAMClaim has these addresses and this pod.
+func (w *world) claimIs(pod string, addresses []string) {
+	w.T.Helper()
+	w.Eventually(func() error {
+		var is struct {
+			Status struct {
+				IPs      []string               `json:"ips"`
+				OwnerPod *struct{ Name string } `json:"ownerPod"`
+			} `json:"status"`
+		}
+		text, err := os.ReadFile(filepath.Join(w.Lab.Manifests, "shop.vm.net.ipamclaim.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &is)
+		}
+		owner := ""
+		if is.Status.OwnerPod != nil {
+			owner = is.Status.OwnerPod.Name
+		}
+		if got, want := fmt.Sprint(owner, is.Status.IPs), fmt.Sprint(pod, addresses); err == nil && got != want {
+			err = fmt.Errorf("the IPAMClaim has %s, want %s", got, want)
+		}
+		return err
+	})
+}
+
+// heldRows is how many rows NB has of IPAMClaims.
+func (w *world) heldRows() int {
+	rows := 0
+	for _, table := range []string{"Copp", "Logical_Switch_Port"} {
+		var list struct{ Data [][]json.RawMessage }
+		w.Must(json.Unmarshal([]byte(w.NBCtl("--format=json", "--columns=_uuid", "find", table,
+			`external_ids:"ovn-multinet/ipam-claim"!=""`)), &list))
+		rows += len(list.Data)
+	}
+	return rows
+}
+
+// wiredByKubeVirt makes of a pod's interface what KubeVirt makes of it: the interface has another name and MAC and is the port of a
+// bridge, another link has its name, its MAC and its addresses, and so has the guest at the bridge. A bridge stands in for
+// KubeVirt's dummy link, which this kernel does not have, and a network namespace for the guest.
+func (w *world) wiredByKubeVirt(p *lab.Pod, link lab.Link) {
+	w.T.Helper()
+	vm, err := p.Start(w.Ctx, "unshare", "--net", "sleep", "infinity")
+	w.Must(err)
+	own, err := os.Readlink("/proc/self/ns/net")
+	w.Must(err)
+	w.Eventually(func() error {
+		at, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", vm.Pid()))
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", vm.Pid()))
+		if err == nil && (at == own || strings.TrimSpace(string(comm)) != "sleep") {
+			err = errors.New("the guest is not there yet")
+		}
+		return err
+	})
+	addresses := func(dev string) (text string) {
+		for _, a := range link.Prefixes() {
+			text += "; ip addr add " + a + " dev " + dev
+			if strings.Contains(a, ":") {
+				text += " nodad"
+			}
+		}
+		return text
+	}
+	w.Exec(p, "sh", "-ec", "ip link set net1 down; ip link set net1 name net1-nic; ip addr flush dev net1-nic; "+
+		"ip link set net1-nic address 02:00:00:00:0a:0b; ip link add k6t-net1 type bridge; ip link set net1-nic master k6t-net1; "+
+		"ip link add net1 address "+link.MAC+" type bridge"+addresses("net1")+"; ip link add tap-net1 type veth peer name eth0 netns "+
+		fmt.Sprint(vm.Pid())+"; ip link set tap-net1 master k6t-net1; for i in net1-nic k6t-net1 tap-net1; do ip link set $i up; done")
+	w.Exec(p, "nsenter", "--net", "--target", fmt.Sprint(vm.Pid()), "sh", "-ec",
+		"ip link set eth0 address "+link.MAC+" mtu "+fmt.Sprint(link.MTU)+"; ip link set eth0 up"+addresses("eth0"))
+}
+
+// TestIPAMClaims: a virtual machine that is stopped and started on other nodes has the same addresses and MAC each time, and
+// nobody else gets them meanwhile: with the controller away, with an agent away, after a pod whose DEL never comes, and
+// after a pod that has ended and is still there. They are free when the IPAMClaim is deleted.
+func TestIPAMClaims(t *testing.T) {
+	w := parallelWorld(t, lab.Options{Nodes: 2}, reconciling)
+	w.network("vms", vmNetwork)
+	w.Base = w.Snapshot()
+	client := w.Attached(0, "client", "vms")
+	w.Must(w.WriteManifest("claim.yaml", vmClaim))
+
+	vm := w.Attached(0, "launcher-0", vmRequest)
+	link := w.Links(vm)["net1"]
+	same := func(p *lab.Pod) {
+		t.Helper()
+		if now := w.Links(p)["net1"]; fmt.Sprint(now.MAC, now.IPs()) != fmt.Sprint(link.MAC, link.IPs()) {
+			t.Fatalf("%s has %s %v, the first pod had %s %v", p, now.MAC, now.IPs(), link.MAC, link.IPs())
+		}
+	}
+	addresses := link.Prefixes()
+	w.consistent(vm, []string{"net1"})
+	w.MustReach(client, link.IPs()...)
+	w.claimIs("launcher-0", addresses)
+
+	w.part("a hundred starts", func(t *testing.T, w *world) {
+		for i := 1; i <= 100; i++ {
+			w.End(vm)
+			if i == 50 {
+				w.Must(w.KillController())
+			}
+			if i%10 == 1 {
+				thief := w.Pod(0, "thief", fmt.Sprintf(`[{"name":"vms","ips":[%q]}]`, link.IPs()[0]))
+				w.refused(w.TryAdd(thief), conf.CodeInUse, "IPAMClaim shop/vm.net")
+				w.End(thief)
+			}
+			vm = w.Attached(i%2, fmt.Sprint("launcher-", i), vmRequest)
+			same(vm)
+			if i%10 == 1 {
+				w.MustReach(client, link.IPs()...)
+			}
+		}
+		w.Must(w.StartController(w.Ctx))
+		w.claimIs("launcher-100", addresses)
+		w.Must(vm.Check(w.Ctx))
+	})
+	w.part("as KubeVirt wires it", func(t *testing.T, w *world) {
+		w.wiredByKubeVirt(vm, link)
+		w.MustReach(client, link.IPs()...)
+		w.Must(w.Nodes[0].KillAgent())
+		w.Must(w.Nodes[0].StartAgent(w.Ctx))
+		w.NBCtl("lsp-del", "shop/vm.net/ipam:claim")
+		w.Eventually(func() error { return errors.Join(w.Reaches(client, link.IPs()[0]), w.Reaches(client, link.IPs()[1])) })
+	})
+	w.part("another pod while one runs", func(t *testing.T, w *world) {
+		next := w.Pod(1, "launcher-101", vmRequest)
+		w.refused(w.TryAdd(next), conf.CodeInUse, "its IPAMClaim is in use by pod shop/launcher-100")
+		w.Del(next)
+		w.MustReach(client, link.IPs()...)
+		vm.Phase = "Succeeded" // its sandbox stays
+		w.Must(vm.WriteManifest())
+		w.Add(next)
+		same(next)
+		w.consistent(next, []string{"net1"})
+		w.MustReach(client, link.IPs()...)
+		w.End(vm) // the late DEL
+		vm = next
+		w.consistent(vm, []string{"net1"})
+		w.MustReach(client, link.IPs()...)
+		w.claimIs("launcher-101", addresses)
+	})
+	w.part("a pod whose DEL does not come", func(t *testing.T, w *world) {
+		w.Must(w.Nodes[1].KillAgent())
+		gone := vm
+		w.Must(gone.RemoveManifest())
+		vm = w.Attached(0, "launcher-102", vmRequest)
+		same(vm)
+		w.MustReach(client, link.IPs()...)
+		w.Must(w.Nodes[1].StartAgent(w.Ctx))
+		w.End(gone)
+		w.consistent(vm, []string{"net1"})
+		w.MustReach(client, link.IPs()...)
+	})
+	w.part("NB is restored", func(t *testing.T, w *world) {
+		before := w.Read(w.NBFile())
+		w.End(vm)
+		vm = w.Attached(1, "launcher-103", vmRequest)
+		w.RestoreNB(before)
+		w.Eventually(func() error {
+			ids := w.NBCtl("--bare", "--columns=external_ids", "find", "Logical_Switch_Port", `name="shop/vm.net/ipam:claim"`)
+			if !strings.Contains(ids, "pod="+vm.Name+" ") {
+				return fmt.Errorf("the port has %q", ids)
+			}
+			return nil
+		})
+		w.MustReach(client, link.IPs()...)
+	})
+	w.part("the IPAMClaim is deleted", func(t *testing.T, w *world) {
+		w.Must(w.RemoveManifest("claim.yaml"))
+		late := w.Pod(0, "late", vmRequest)
+		w.refused(w.TryAdd(late), conf.CodeTryAgain, "IPAMClaim shop/vm.net is not found")
+		w.End(late)
+		w.MustReach(client, link.IPs()...)
+		w.End(vm)
+		w.Eventually(func() error {
+			if rows := w.heldRows(); rows != 0 {
+				return fmt.Errorf("NB has %d rows of the IPAMClaim", rows)
+			}
+			return nil
+		})
+		thief := w.Attached(0, "thief", fmt.Sprintf(`[{"name":"vms","ips":[%q]}]`, link.IPs()[0]))
+		w.Over(thief, client)
+	})
+}

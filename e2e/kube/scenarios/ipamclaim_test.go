@@ -1,0 +1,151 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+)
+
+// claimKind is the definition of IPAMClaims, with the fields of version 0.5.1-alpha of its module.
+const claimKind = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ipamclaims.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names: {kind: IPAMClaim, listKind: IPAMClaimList, plural: ipamclaims, singular: ipamclaim}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [network, interface]
+            properties: {network: {type: string}, interface: {type: string}}
+          status:
+            type: object
+            required: [ips]
+            properties:
+              ips: {type: array, items: {type: string}}
+              ownerPod: {type: object, properties: {name: {type: string}}}
+              conditions:
+                type: array
+                items:
+                  type: object
+                  required: [lastTransitionTime, message, reason, status, type]
+                  properties:
+                    lastTransitionTime: {type: string, format: date-time}
+                    message: {type: string}
+                    reason: {type: string, minLength: 1}
+                    status: {type: string, enum: ["True", "False", Unknown]}
+                    type: {type: string}
+`
+
+// claim is an IPAMClaim as KubeVirt's IPAM controller makes it.
+func claim(name, network string) string {
+	return "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {name: " + name + ", finalizers: [kubevirt.io/persistent-ipam]}\n" +
+		"spec: {network: " + network + ", interface: \"\"}\n---\n"
+}
+
+// claimIs waits until an IPAMClaim has these addresses and this pod.
+func (w *world) claimIs(name, pod string, addresses []string) {
+	w.T.Helper()
+	w.until(func() error {
+		got := w.kubectl("get", "ipamclaim", name, "-o", "jsonpath={.status.ownerPod.name} {.status.ips[*]} "+
+			"{.status.conditions[?(@.type=='IPsAllocated')].status} {.status.conditions[*].reason}")
+		if want := pod + " " + strings.Join(addresses, " ") + " True SuccessfulAllocation"; got != want {
+			return fmt.Errorf("IPAMClaim %s has %q, want %q", name, got, want)
+		}
+		return nil
+	})
+}
+
+// TestIPAMClaims: pods as KubeVirt makes them for a virtual machine, on the chart's own OVN. The machine keeps its
+// addresses and its MAC: stopped and started on another node, its pod ended by itself, or deleted by force. The definition
+// of the kind comes late; an IPAMClaim of another network is refused by name; its deletion frees the addresses.
+func TestIPAMClaims(t *testing.T) {
+	t.Parallel()
+	w := bareWorld(t, kube.Options{Nodes: 2, WithoutOVN: true})
+	w.Must(w.LoadImages(w.Ctx))
+	w.Must(w.InstallChart(w.Ctx, readmeValues))
+	w.healthy()
+	const vms = `{"type":"ovn-multinet","name":"vm-net","subnets":"10.51.0.0/24,fd51::/64","allowPersistentIPs":true}`
+	launcher := func(name, node, claim string) string {
+		return pod(name, node, `[{"name":"vms","ipam-claim-reference":"`+claim+`"}]`)
+	}
+	w.Must(w.Apply(w.Ctx, nad("vms", vms)+pod("client", "node1", "vms")+launcher("launcher-1", "node1", "vm.net")))
+	w.sandboxFails("launcher-1", "IPAMClaim default/vm.net is not found")
+	w.Must(w.Apply(w.Ctx, claimKind))
+	w.until(func() error { return w.Apply(w.Ctx, claim("vm.net", "vm-net")+claim("vm.other", "other-net")) })
+	w.Must(w.WaitReady(w.Ctx, "default/client", "default/launcher-1"))
+	first := w.links("launcher-1")["net1"]
+	same := func(name string) {
+		w.T.Helper()
+		w.Must(w.WaitReady(w.Ctx, "default/"+name))
+		if now := w.links(name)["net1"]; now.MAC != first.MAC || !slices.Equal(now.Addresses, first.Addresses) {
+			w.T.Errorf("%s has %+v, the first pod had %+v", name, now, first)
+		}
+		for _, ip := range first.ips() {
+			w.reaches("client", "net1", ip)
+		}
+		w.claimIs("vm.net", name, first.Addresses)
+	}
+	same("launcher-1")
+	w.run("another network's", func(w *world) {
+		w.Must(w.Apply(w.Ctx, launcher("wrong", "node1", "vm.other")))
+		w.sandboxFails("wrong", `IPAMClaim default/vm.other is for network "other-net", not for network default/vms with the name "vm-net"`)
+		w.Must(w.Delete(w.Ctx, launcher("wrong", "node1", "vm.other")))
+	})
+	w.run("stopped and started", func(w *world) {
+		w.Must(w.Apply(w.Ctx, launcher("launcher-2", "node2", "vm.net")))
+		w.sandboxFails("launcher-2", "its IPAMClaim is in use by pod default/launcher-1")
+		w.kubectl("delete", "pod", "launcher-1")
+		same("launcher-2")
+	})
+	w.run("ended by itself", func(w *world) {
+		w.kubectl("delete", "pod", "launcher-2")
+		ends := strings.Replace(launcher("launcher-3", "node1", "vm.net"), "  containers:", "  restartPolicy: Never\n  containers:", 1)
+		w.Must(w.Apply(w.Ctx, strings.Replace(ends, "args: [serve]", "args: [ip]", 1)))
+		w.until(func() error {
+			if phase := w.kubectl("get", "pod", "launcher-3", "-o", "jsonpath={.status.phase}"); phase != "Succeeded" {
+				return fmt.Errorf("launcher-3 is %s", phase)
+			}
+			return nil
+		})
+		w.Must(w.Apply(w.Ctx, launcher("launcher-4", "node2", "vm.net")))
+		same("launcher-4")
+		w.kubectl("delete", "pod", "launcher-3")
+		same("launcher-4")
+	})
+	w.run("killed", func(w *world) {
+		w.kubectl("delete", "pod", "launcher-4", "--force", "--grace-period=0")
+		w.Must(w.Apply(w.Ctx, launcher("launcher-5", "node1", "vm.net")))
+		same("launcher-5")
+	})
+	w.run("deleted", func(w *world) {
+		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
+		w.Must(w.Apply(w.Ctx, launcher("late", "node2", "vm.net")))
+		w.sandboxFails("late", "IPAMClaim default/vm.net is being deleted")
+		w.Must(w.Delete(w.Ctx, launcher("late", "node2", "vm.net")))
+		w.kubectl("patch", "ipamclaim", "vm.net", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		w.kubectl("patch", "ipamclaim", "vm.other", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		for _, ip := range first.ips() {
+			w.reaches("client", "net1", ip)
+		}
+		w.kubectl("delete", "pod", "launcher-5")
+		taker := pod("taker", "node2", `[{"name":"vms","ips":["`+first.ips()[0]+`"]}]`)
+		w.Must(w.Apply(w.Ctx, taker))
+		w.Must(w.WaitReady(w.Ctx, "default/taker"))
+	})
+	w.healthy()
+}
