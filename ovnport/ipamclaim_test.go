@@ -175,12 +175,11 @@ func TestIPAMClaimChanges(t *testing.T) {
 		"02:00:00:00:00:02 10.1.0.7/24 "+ports[0].Addresses[1].String())
 	mustRelease(t, w.nb, launcher(6).Sandbox, ports...)
 
-	before := read(t, w.Server)
 	for want, request := range map[string]ovnport.Request{
 		"IPAMClaim shop/vm.blue has addresses of network shop/blue, not of network shop/red":          wantClaim(w.network(t, "red", net4)),
 		"IPAMClaim shop/vm.blue has the address 10.1.0.7, which is in no subnet of network shop/blue": wantClaim(parseNetwork(t, "blue", `"subnets":"10.9.0.0/24"`)),
 	} {
-		before = read(t, w.Server)
+		before := read(t, w.Server)
 		_, err := w.nb.Ensure(timeout(t), launcher(7), []ovnport.Request{request}, nobody(t))
 		wantCode(t, err, conf.CodeInvalidConfig, "interface net1: "+want)
 		w.wantUnchanged(t, before)
