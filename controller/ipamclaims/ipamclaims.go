@@ -120,6 +120,9 @@ func (k *Kind) PodsChanged(namespace string, names []string, now map[string]*net
 			continue
 		}
 		for _, claim := range pod.IPAMClaims {
+			if k.gone[namespace+"/"+claim] == name { // there is a pod of this name again
+				delete(k.gone, namespace+"/"+claim)
+			}
 			k.named.Add(id, namespace+"/"+claim)
 			k.Engine.Add(Item(namespace + "/" + claim))
 		}
