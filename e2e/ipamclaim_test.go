@@ -203,3 +203,38 @@ func TestIPAMClaims(t *testing.T) {
 		w.Over(thief, client)
 	})
 }
+
+// TestIPAMClaimsServed: a policy and a Service follow a virtual machine from pod to pod. The policy counts from the first
+// packet of each pod on, and without a pod nobody answers for the Service.
+func TestIPAMClaimsServed(t *testing.T) {
+	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
+	w.network("vms", vmNetwork)
+	w.Base = w.Snapshot()
+	w.Must(w.WriteManifest("claim.yaml", vmClaim))
+	client := w.labelled(1, "client", "vms", map[string]string{"app": "client"})
+	stranger := w.labelled(0, "stranger", "vms", map[string]string{"app": "stranger"})
+	w.policy("guard", "vms", `{podSelector: {matchLabels: {app: vm}}, policyTypes: [Ingress], ingress: [`+
+		`{from: [{podSelector: {matchLabels: {app: client}}}]}]}`)
+	w.service("vm", serviceYAML("vm", "vms", "10.7.0.200,fd07::c8", webPorts, ""))
+	for i := range 6 {
+		vm := w.labelled(i%2, fmt.Sprint("launcher-", i), vmRequest, map[string]string{"app": "vm"})
+		listening := w.answer(vm, 8080, 90)
+		for _, a := range w.Links(vm)["net1"].IPs() {
+			w.denied(stranger, a, "tcp/8080")
+			w.allowed(client, a, "tcp/8080")
+			w.denied(stranger, a, "udp/90")
+		}
+		for _, a := range []string{"10.7.0.200", "fd07::c8"} {
+			w.allowed(client, a, "tcp/80")
+			w.allowed(client, a, "udp/53")
+			w.denied(stranger, a, "tcp/80")
+		}
+		listening.close()
+		w.End(vm)
+		w.closed(client, "10.7.0.200", "tcp/80")
+	}
+	w.Must(w.RemoveManifest("claim.yaml"))
+	w.Must(w.RemoveManifest(serviceManifest("vm")))
+	w.Must(w.RemoveManifest(policyManifest("guard")))
+	w.Over(client, stranger)
+}
