@@ -143,23 +143,25 @@ func TestIPAMClaims(t *testing.T) {
 		w.NBCtl("lsp-del", "shop/vm.net/ipam:claim")
 		w.Eventually(func() error { return errors.Join(w.Reaches(client, link.IPs()[0]), w.Reaches(client, link.IPs()[1])) })
 	})
-	w.part("another pod while one runs", func(t *testing.T, w *world) {
-		next := w.Pod(1, "launcher-101", vmRequest)
-		w.refused(w.TryAdd(next), conf.CodeInUse, "its IPAMClaim is in use by pod shop/launcher-100")
-		w.Del(next)
-		w.MustReach(client, link.IPs()...)
-		vm.Phase = "Succeeded" // its sandbox stays
-		w.Must(vm.WriteManifest())
-		w.Add(next)
-		same(next)
-		w.consistent(next, []string{"net1"})
-		w.MustReach(client, link.IPs()...)
-		w.End(vm) // the late DEL
-		vm = next
-		w.consistent(vm, []string{"net1"})
-		w.MustReach(client, link.IPs()...)
-		w.claimIs("launcher-101", addresses)
-	})
+	for node, name := range []string{"on the node", "on another node"} {
+		w.part("another pod while one runs, "+name, func(t *testing.T, w *world) {
+			next := w.Pod(node, fmt.Sprint("next-", node), vmRequest)
+			w.refused(w.TryAdd(next), conf.CodeInUse, "its IPAMClaim is in use by pod "+vm.String())
+			w.Del(next)
+			w.MustReach(client, link.IPs()...)
+			vm.Phase = "Succeeded" // its sandbox stays
+			w.Must(vm.WriteManifest())
+			w.Add(next)
+			same(next)
+			w.consistent(next, []string{"net1"})
+			w.MustReach(client, link.IPs()...)
+			w.End(vm) // the late DEL
+			vm = next
+			w.consistent(vm, []string{"net1"})
+			w.MustReach(client, link.IPs()...)
+			w.claimIs(vm.Name, addresses)
+		})
+	}
 	w.part("a pod whose DEL does not come", func(t *testing.T, w *world) {
 		w.Must(w.Nodes[1].KillAgent())
 		gone := vm
