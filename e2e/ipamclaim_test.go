@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -124,6 +125,10 @@ func TestIPAMClaims(t *testing.T) {
 				thief := w.Pod(0, "thief", fmt.Sprintf(`[{"name":"vms","ips":[%q]}]`, link.IPs()[0]))
 				w.refused(w.TryAdd(thief), conf.CodeInUse, "IPAMClaim shop/vm.net")
 				w.End(thief)
+				shown := w.Multinet("network", "show", "shop/vms")
+				if !regexp.MustCompile(`(?m)^shop/vm.net +` + link.MAC + ` +` + strings.Join(link.IPs(), ",") + ` *$`).MatchString(shown) {
+					t.Errorf("the command shows:\n%s", shown)
+				}
 			}
 			vm = w.Attached(i%2, fmt.Sprint("launcher-", i), vmRequest)
 			same(vm)

@@ -38,6 +38,8 @@ type Network struct {
 	Ports          []Port       `json:"ports"`
 	// VirtualAddresses are those that Services have on the network.
 	VirtualAddresses []VirtualAddress `json:"virtualAddresses,omitempty"`
+	// IPAMClaims have addresses of the network, and no pod has their port.
+	IPAMClaims []IPAMClaim `json:"ipamClaims,omitempty"`
 
 	// Config is the accepted configuration with its defaults, as spec.config.
 	Config json.RawMessage `json:"config,omitempty"`
@@ -132,6 +134,13 @@ type OutsideAddress struct {
 type VirtualAddress struct {
 	Address netip.Addr `json:"address"`
 	Service string     `json:"service"`
+}
+
+// IPAMClaim is what an IPAMClaim has.
+type IPAMClaim struct {
+	Name      string       `json:"name"` // "<namespace>/<name>"
+	MAC       string       `json:"mac"`
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
 // SetVirtualAddresses sets the virtual addresses of services, which are in use.
@@ -259,6 +268,11 @@ func (n *Network) fill(v *view.Network) {
 	}
 	for i := range v.Ports {
 		n.Ports = append(n.Ports, portOf(&v.Ports[i]))
+	}
+	for _, r := range v.Reserved {
+		n.IPAMClaims = append(n.IPAMClaims, IPAMClaim{
+			conf.OneLine(r.IPAMClaim, conf.MaxReason), conf.OneLine(r.MAC, conf.MaxReason), r.Addresses,
+		})
 	}
 }
 

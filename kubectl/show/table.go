@@ -103,7 +103,7 @@ func Details(w io.Writer, n *Network) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.outside, n.ports, n.conflicts} {
+	for _, part := range []func(io.Writer){n.subnets, n.nads, n.virtual, n.outside, n.ports, n.reserved, n.conflicts} {
 		part(t)
 		if err := t.Flush(); err != nil {
 			return err
@@ -188,6 +188,17 @@ func (n *Network) virtual(w io.Writer) {
 	fmt.Fprintln(w, "\nADDRESS\tSERVICE")
 	for _, v := range n.VirtualAddresses {
 		printf(w, "%s\t%s\n", v.Address, v.Service)
+	}
+}
+
+// reserved writes what IPAMClaims have while no pod has their port.
+func (n *Network) reserved(w io.Writer) {
+	if len(n.IPAMClaims) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nIPAMCLAIM WITHOUT A POD\tMAC\tADDRESSES")
+	for _, c := range n.IPAMClaims {
+		printf(w, "%s\t%s\t%s\n", c.Name, c.MAC, words(c.Addresses))
 	}
 }
 

@@ -30,6 +30,14 @@ type Network struct {
 	Smallest pathmtu.Limit
 	Gateway  *gateway.View // the gateway of the network's router; nil: none
 	SNAT     []SNAT        // the SNAT rules that the gateway has for the network
+	Reserved []Reserved    // sorted by IPAMClaim
+}
+
+// Reserved is what an IPAMClaim has while no pod has its port.
+type Reserved struct {
+	IPAMClaim string
+	MAC       string
+	Addresses []netip.Addr
 }
 
 // Usage is how full a subnet or a node subnet is.
@@ -71,6 +79,7 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
 		{Op: ovsdb.OperationSelect, Table: nb.LogicalSwitchTable, Columns: []string{"_uuid", "external_ids", "ports"}},
 		pathmtu.Select(),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, ovndb.IPAMClaimKind, "_uuid", "external_ids"),
 	})
 	if err != nil {
 		return nil, err
@@ -91,6 +100,10 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 			nodes[id] = append(nodes[id], sw)
 		}
 	}
+	claims, err := ovndb.Rows[nb.Copp](n.Db, results[2])
+	if err != nil {
+		return nil, err
+	}
 	gateways := map[string]*gateway.View{}
 	own := map[string]*nb.LogicalSwitch{}
 	for _, sw := range switches {
@@ -103,7 +116,7 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 		return nil, err
 	}
 	for _, id := range nbrows.SortedKeys(own) {
-		v, err := n.view(ctx, own[id], accepted[id], nodes[id])
+		v, err := n.view(ctx, own[id], accepted[id], nodes[id], claims)
 		if err != nil {
 			return nil, err
 		}
@@ -118,9 +131,10 @@ func (n *reader) all(ctx context.Context) ([]Network, error) {
 	return views, nil
 }
 
-// view reads one network, by its own switch, what is accepted, and its node switches.
+// view reads one network, by its own switch, what is accepted, and its node switches. claims are the IPAMClaims of all
+// networks.
 func (n *reader) view(
-	ctx context.Context, sw *nb.LogicalSwitch, accepted *nb.Copp, nodes []*nb.LogicalSwitch,
+	ctx context.Context, sw *nb.LogicalSwitch, accepted *nb.Copp, nodes []*nb.LogicalSwitch, claims []*nb.Copp,
 ) (*Network, error) {
 	v := &Network{
 		ID: sw.ExternalIDs[nbrows.KeyNetwork], Accepted: nbrows.AcceptedNADs(accepted),
@@ -144,10 +158,32 @@ func (n *reader) view(
 		}
 	}
 	slices.SortFunc(v.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) })
+	v.reserve(claims)
 	if v.Config != nil && v.Config.Topology != netmodel.Layer3 {
 		v.count(v.Config)
 	}
 	return v, nil
+}
+
+// reserve adds the IPAMClaims of the network that have no port.
+func (v *Network) reserve(claims []*nb.Copp) {
+	for _, row := range claims {
+		id := row.ExternalIDs[ovndb.IPAMClaimMark]
+		hasPort := func(p Port) bool { return p.Key == ovndb.IPAMClaimPortKey(id) }
+		if row.ExternalIDs[ovndb.IPAMClaimNetwork] != v.ID || slices.ContainsFunc(v.Ports, hasPort) {
+			continue
+		}
+		r := Reserved{IPAMClaim: id}
+		for _, word := range strings.Fields(row.ExternalIDs[ovndb.IPAMClaimHas]) {
+			if p, err := netip.ParsePrefix(word); err == nil {
+				r.Addresses = append(r.Addresses, p.Addr())
+			} else {
+				r.MAC = word
+			}
+		}
+		v.Reserved = append(v.Reserved, r)
+	}
+	slices.SortFunc(v.Reserved, func(a, b Reserved) int { return strings.Compare(a.IPAMClaim, b.IPAMClaim) })
 }
 
 // viewPorts adds the ports with these keys. A port with a type, such as the port to the router, is left out.
@@ -196,11 +232,16 @@ func (v *Network) count(network *netmodel.Network) {
 	for i, subnet := range network.Subnets {
 		pool := network.Pool(i)
 		u := Usage{Node: network.Node, Subnet: subnet, Gateway: network.Gateway(i), Free: pool.Size()}
+		var used []netip.Addr
 		for _, p := range v.Ports {
-			for _, a := range p.Addresses {
-				if pool.Contains(a) {
-					u.Used, u.Free = u.Used+1, u.Free-min(u.Free, 1)
-				}
+			used = append(used, p.Addresses...)
+		}
+		for _, r := range v.Reserved {
+			used = append(used, r.Addresses...)
+		}
+		for _, a := range used {
+			if pool.Contains(a) {
+				u.Used, u.Free = u.Used+1, u.Free-min(u.Free, 1)
 			}
 		}
 		v.Usage = append(v.Usage, u)

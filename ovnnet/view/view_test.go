@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
+	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
 func usage(node, subnet string, used, free uint64) view.Usage {
@@ -85,5 +86,34 @@ func TestViewOfLocalnet(t *testing.T) {
 	}
 	if want := []view.Usage{usage("", "10.1.0.0/24", 0, 253)}; !reflect.DeepEqual(v.Usage, want) {
 		t.Errorf("usage %+v", v.Usage)
+	}
+}
+
+// TestViewOfIPAMClaims: an IPAMClaim without a port uses addresses, and is named; with a port it is not.
+func TestViewOfIPAMClaims(t *testing.T) {
+	w := nbtest.NewWorld(t)
+	network := nbtest.Network(t, "blue", nbtest.Net4+`,"allowPersistentIPs":true`)
+	nbtest.Ensure(t, w.Networks, network)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "grey", `"subnets":"10.2.0.0/24"`))
+	ports, owner := ovnport.NewNB(w.Networks.DB), ovnport.Owner{Namespace: "shop", Pod: "p", UID: "u", Sandbox: "s", Node: "n1"}
+	made, err := ports.Ensure(nbtest.WithLimit(t), owner, []ovnport.Request{
+		{Interface: "net1", Network: network, IPAMClaim: "shop/vm", IPs: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := w.Views(t)["shop/blue"]; len(v.Reserved) > 0 || len(v.Ports) != 1 || v.Usage[0].Used != 1 {
+		t.Errorf("with a pod: %+v", v)
+	}
+	if err := ports.Release(nbtest.WithLimit(t), owner, []ovnport.Keys{{UUID: made[0].UUID}}); err != nil {
+		t.Fatal(err)
+	}
+	v := w.Views(t)["shop/blue"]
+	want := []view.Reserved{{IPAMClaim: "shop/vm", MAC: "0a:58:0a:01:00:07", Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.7")}}}
+	if !reflect.DeepEqual(v.Reserved, want) || len(v.Ports) > 0 || v.Usage[0].Used != 1 {
+		t.Errorf("without a pod: %+v", v)
+	}
+	if other := w.Views(t)["shop/grey"]; len(other.Reserved) > 0 {
+		t.Errorf("another network: %+v", other)
 	}
 }
