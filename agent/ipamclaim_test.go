@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -144,6 +146,55 @@ func TestIPAMClaimFollows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIPAMClaimMigrates: the target of a live migration shares the port with the pod that has it, and its DEL leaves the
+// port as it was. A pod on the same node is no target.
+func TestIPAMClaimMigrates(t *testing.T) {
+	const port = "shop/vm.red/ipam:claim"
+	for _, node := range []string{"node1", "node2"} { // the agent's is node1
+		r, _ := newClaimRig(t)
+		r.source.labels = map[string]string{migrationLabel: "job"}
+		r.source.others = map[string]*netmodel.Pod{"launcher": {UID: "u-0"}}
+		_, err := r.agent.nb.Ensure(t.Context(), ovnport.Owner{
+			Namespace: "shop", Pod: "launcher", UID: "u-0", Sandbox: "c0", Node: node, Chassis: "chassis-2",
+		}, []ovnport.Request{{Interface: "net1", Network: r.network("red", persistent), IPAMClaim: "shop/vm.red"}}, nil)
+		r.must(err)
+		chassis := func() string {
+			return r.nbRow("Logical_Switch_Port", ovndb.IPAMClaimPortKey("shop/vm.red"))["options"].(map[string]string)["requested-chassis"]
+		}
+		p, err := r.planFor("c1", ofVM)
+		if node == "node1" {
+			if !conf.HasCode(err, conf.CodeInUse) || chassis() != "chassis-2" {
+				t.Errorf("on the same node: %v, chassis %s", err, chassis())
+			}
+			continue
+		}
+		r.must(err)
+		r.wantPorts(map[string]string{port: "c0"})
+		if got, want := chassis(), "chassis-2,"+r.chassis(); got != want {
+			t.Errorf("chassis %s, want %s", got, want)
+		}
+		r.endPlan("c1", p)
+		r.wantPorts(map[string]string{port: "c0"})
+		if got := chassis(); got != "chassis-2" {
+			t.Errorf("chassis %s after the DEL", got)
+		}
+	}
+}
+
+// TestIPAMClaimLeaves: the DEL of a pod whose virtual machine migrates leaves the port to the target.
+func TestIPAMClaimLeaves(t *testing.T) {
+	r, _ := newClaimRig(t)
+	p, err := r.planFor("c1", ofVM)
+	r.must(err)
+	_, err = r.agent.nb.Ensure(t.Context(), ovnport.Owner{
+		Namespace: "shop", Pod: "target", UID: "u-2", Sandbox: "c2", Node: "node2", Chassis: "chassis-2",
+	}, []ovnport.Request{{Interface: "net1", Network: r.network("red", persistent), IPAMClaim: "shop/vm.red"}},
+		func(context.Context, ovnport.Owner) error { return ovnport.ErrMigrates })
+	r.must(err)
+	r.endPlan("c1", p)
+	r.wantPorts(map[string]string{"shop/vm.red/ipam:claim": "c2"})
 }
 
 // TestNoEarlyPortOfIPAMClaim: an early port would be taken from the pod that still has it.

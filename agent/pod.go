@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -54,6 +55,9 @@ func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) err
 	return nil
 }
 
+// migrationLabel is the label that KubeVirt gives the pod to which a virtual machine migrates.
+const migrationLabel = "kubevirt.io/migrationJobUID"
+
 // mayFollow lets a pod take over the port of an IPAMClaim from a pod that is gone, or whose containers have ended for
 // good. A pod that has ended itself takes over nothing: it may be older, and its sandbox may still be there.
 func (n *node) mayFollow(ctx context.Context, owner, older *ovnport.Owner) error {
@@ -72,9 +76,13 @@ func (n *node) mayFollow(ctx context.Context, owner, older *ovnport.Owner) error
 	case err != nil:
 		return unreadable(older.Namespace, older.Pod, err)
 	}
-	return conf.Errorf(conf.CodeInUse, "kubelet tries again until that pod has ended; two pods cannot have the addresses "+
-		"of one IPAMClaim at the same time, so a virtual machine cannot migrate live with this network yet",
+	err = conf.Errorf(conf.CodeInUse, "kubelet tries again until that pod has ended; only the target of a live "+
+		"migration, on another node, with the label "+migrationLabel+", has the addresses at the same time",
 		"its IPAMClaim is in use by pod %s/%s", older.Namespace, older.Pod)
+	if own.Labels[migrationLabel] != "" {
+		err = fmt.Errorf("%w: %w", err, ovnport.ErrMigrates)
+	}
+	return err
 }
 
 func (n *node) supersedes(owner *ovnport.Owner) ovnport.Supersedes {

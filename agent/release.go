@@ -83,7 +83,9 @@ func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
 func keysOf(ports []agentapi.Port) []ovnport.Keys {
 	keys := make([]ovnport.Keys, 0, len(ports))
 	for _, p := range ports {
-		keys = append(keys, ovnport.Keys{UUID: p.UUID, Claims: p.Claims, Switch: p.Switch})
+		keys = append(keys, ovnport.Keys{
+			UUID: p.UUID, Claims: p.Claims, Switch: p.Switch, OfIPAMClaim: ovnport.IPAMClaimOf(p.Name) != "",
+		})
 	}
 	return keys
 }

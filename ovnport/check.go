@@ -20,7 +20,7 @@ func (n *NB) Check(ctx context.Context, sandbox, key, mac string, addresses []ne
 		return unreachable(err)
 	}
 	row := ports[key]
-	if row == nil || row.ExternalIDs[keySandbox] != sandbox {
+	if row == nil || row.ExternalIDs[keySandbox] != sandbox && targetOf(row).Sandbox != sandbox {
 		return conf.Errorf(conf.CodeNotAsMade, "recreate the pod",
 			"its port %s does not belong to this sandbox in the Northbound database", key)
 	}

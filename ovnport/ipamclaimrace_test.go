@@ -43,7 +43,7 @@ func TestIPAMClaimsRace(t *testing.T) {
 				}
 				runs := errors.New("its pod runs")
 				ports, err := client.Ensure(timeout(t), o, []ovnport.Request{r}, func(context.Context, ovnport.Owner) error {
-					return map[bool]error{false: runs}[rnd.IntN(2) == 0]
+					return []error{nil, runs, fmt.Errorf("%w: %w", runs, ovnport.ErrMigrates)}[rnd.IntN(3)]
 				})
 				switch {
 				case err == nil:
@@ -55,7 +55,9 @@ func TestIPAMClaimsRace(t *testing.T) {
 					if len(running) < 3 && rnd.IntN(4) > 0 {
 						break
 					}
-					if err := client.Release(timeout(t), ovnport.Owner{Node: "node-1", Sandbox: sandbox}, held(ports)); err != nil {
+					released := held(ports)
+					released[0].OfIPAMClaim = ovnport.IPAMClaimOf(ports[0].Name) != ""
+					if err := client.Release(timeout(t), ovnport.Owner{Node: "node-1", Sandbox: sandbox}, released); err != nil {
 						t.Error(err)
 					}
 					delete(running, sandbox)
@@ -114,6 +116,11 @@ func (s *snapshot) claimViolations() (bad []string) {
 		if port := s.ports[ovndb.IPAMClaimPortKey(id)]; port != nil {
 			if got := strings.Fields(ovndbtest.Strings(port["addresses"])[0]); !slices.Equal(got, words) {
 				say("the port of IPAMClaim %s has %v, the IPAMClaim %v", id, got, words)
+			}
+			options, to := port["options"].(map[string]string), ids(port)["ovn-multinet/migration-target"]
+			if shared := to != "none"; strings.Count(options["requested-chassis"], ",") > 1 ||
+				strings.Contains(options["requested-chassis"], ",") != shared || (options["activation-strategy"] != "") != shared {
+				say("the port of IPAMClaim %s, with the target %q, has the options %v", id, to, options)
 			}
 		}
 	}

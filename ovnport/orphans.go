@@ -120,7 +120,8 @@ func (o *Orphans) Pass(ctx context.Context) error {
 		}
 		network := row.ExternalIDs[keyNetwork]
 		// On a layer3 network a node switch has the port. Then Release finds the switch by a scan.
-		keys := Keys{UUID: row.UUID, Claims: claimsOf(row), Switch: ovndb.SwitchKey(network)}
+		keys := keysOfRow(row)
+		keys.Switch = ovndb.SwitchKey(network)
 		if err := o.nb.Release(ctx, owner, []Keys{keys}); err != nil {
 			return fmt.Errorf("release port %s: %w", row.Name, err)
 		}

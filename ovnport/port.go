@@ -163,8 +163,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	if len(port.Claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
 	}
-	if id := d.request.IPAMClaim; id != "" {
-		row.ExternalIDs[ovndb.IPAMClaimMark] = id
+	if id := d.request.IPAMClaim; id != "" { // two pods share the port while the machine migrates
+		row.ExternalIDs[ovndb.IPAMClaimMark], row.ExternalIDs[keyTarget] = id, noTarget
+		delete(row.Options, "iface-id-ver")
 	}
 	if version := d.podVersion(o); version != "" {
 		row.ExternalIDs[ovndb.PodVersionKey] = version

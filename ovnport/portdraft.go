@@ -22,6 +22,7 @@ type draft struct {
 	asked   Request
 	content *claimContent
 	claimed []string // the keys of the IPAMClaim's claims that are there
+	joins   bool     // the sandbox becomes the target of a migration of stored
 	// stored is the existing row of this name: the port of this sandbox, which needs no change, or the port of an older
 	// sandbox, which is taken over. nil: the port is inserted.
 	stored *nb.LogicalSwitchPort

@@ -70,7 +70,7 @@ func (e *ensureCall) keys() []string {
 func (e *ensureCall) settleDraft(
 	ctx context.Context, d *draft, ports map[string]*nb.LogicalSwitchPort, claims map[string]*nb.Copp,
 ) error {
-	d.stored = nil
+	d.stored, d.joins = nil, false
 	if d.request.IPAMClaim != "" {
 		if settled, err := e.settleIPAMClaim(ctx, d, ports, claims); settled || err != nil {
 			return err
@@ -147,7 +147,12 @@ func (e *ensureCall) settleOlder(ctx context.Context, d *draft, row *nb.LogicalS
 			"interface %s: a port %s, which is not ours, is in the way", d.request.Interface, row.Name)
 	}
 	if older.Sandbox != e.owner.Sandbox {
-		if err := e.supersedes(ctx, older); err != nil {
+		err := e.supersedes(ctx, older)
+		if errors.Is(err, ErrMigrates) && older.Node != e.owner.Node && d.adopt(row) {
+			d.joins = true
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -155,7 +160,7 @@ func (e *ensureCall) settleOlder(ctx context.Context, d *draft, row *nb.LogicalS
 		return nil
 	}
 	// The row has other addresses than the request: delete the row; the next attempt inserts the draft.
-	return e.Release(ctx, older, []Keys{{UUID: row.UUID, Claims: claimsOf(row)}})
+	return e.Release(ctx, older, []Keys{keysOfRow(row)})
 }
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)

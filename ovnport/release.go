@@ -18,6 +18,12 @@ type Keys struct {
 	UUID   string
 	Claims []string
 	Switch string // of the logical switch that has the port; "": unknown
+	// OfIPAMClaim says that the port is that of an IPAMClaim: a target of a migration may share it.
+	OfIPAMClaim bool
+}
+
+func keysOfRow(row *nb.LogicalSwitchPort) Keys {
+	return Keys{UUID: row.UUID, Claims: claimsOf(row), OfIPAMClaim: row.ExternalIDs[ovndb.IPAMClaimMark] != ""}
 }
 
 // Release deletes the ports that belong to the owner's sandbox, with their claims, in one transaction, and removes them
@@ -28,8 +34,10 @@ func (n *NB) Release(ctx context.Context, o Owner, ports []Keys) error {
 	}
 	all := uuidsOf(ports)
 	for range maxAttempts {
-		ops := append(deleteOps(o.Sandbox, ports), delist(o.Node, o.Sandbox, all...))
-		err := n.group.commit(ctx, ops, keysOf(ports))
+		ops, err := n.releaseOps(ctx, &o, ports)
+		if err == nil {
+			err = n.group.commit(ctx, append(ops, delist(o.Node, o.Sandbox, all...)), keysOf(ports))
+		}
 		if err == nil {
 			return nil
 		}
@@ -100,8 +108,8 @@ func (n *NB) stillOwned(ctx context.Context, sandbox string, ports []Keys) ([]Ke
 	}
 	var ours []Keys
 	for _, p := range ports {
-		if row := rows[p.UUID]; row != nil && row.ExternalIDs[keySandbox] == sandbox {
-			ours = append(ours, Keys{UUID: p.UUID, Claims: claimsOf(row)})
+		if row := rows[p.UUID]; row != nil && (row.ExternalIDs[keySandbox] == sandbox || targetOf(row).Sandbox == sandbox) {
+			ours = append(ours, keysOfRow(row))
 		}
 	}
 	return ours, nil
@@ -142,7 +150,7 @@ func (n *NB) ReleaseListed(ctx context.Context, o Owner, keys []string) error {
 	var lost []string
 	for _, key := range keys {
 		if row := rows[key]; row != nil && row.ExternalIDs[keySandbox] == o.Sandbox {
-			ports = append(ports, Keys{UUID: key, Claims: claimsOf(row)})
+			ports = append(ports, keysOfRow(row))
 		} else {
 			lost = append(lost, key)
 		}

@@ -52,6 +52,9 @@ func (e *ensureCall) build() (*txn, error) {
 		case d.stored.ExternalIDs[keySandbox] == e.owner.Sandbox && slices.Equal(groupsOf(d.stored), d.groups()):
 			t.add(owned(d.key(), e.owner.Sandbox))
 			continue
+		case d.joins:
+			e.join(t, d)
+			continue
 		default:
 			e.takeOver(t, d)
 		}
