@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
@@ -58,10 +63,19 @@ func (w *world) heldRows() int {
 	return rows
 }
 
-// wiredByKubeVirt makes of a pod's interface what KubeVirt makes of it: the interface has another name and MAC and is the port of a
-// bridge, another link has its name, its MAC and its addresses, and so has the guest at the bridge. A bridge stands in for
-// KubeVirt's dummy link, which this kernel does not have, and a network namespace for the guest.
-func (w *world) wiredByKubeVirt(p *lab.Pod, link lab.Link) {
+// guest is the guest of a virtual machine in a pod.
+type guest struct {
+	w    *world
+	pod  *lab.Pod
+	pid  int // its network namespace is that of this process
+	link lab.Link
+}
+
+// wiredByKubeVirt makes of a pod's interface what KubeVirt makes of it: the interface has another name and MAC and is the
+// port of a bridge, another link has its name, its MAC and its addresses, and so has the guest at the bridge, which does
+// not run yet. A bridge stands in for KubeVirt's dummy link, which this kernel does not have, and a network namespace for
+// the guest.
+func (w *world) wiredByKubeVirt(p *lab.Pod, link lab.Link) *guest {
 	w.T.Helper()
 	vm, err := p.Start(w.Ctx, "unshare", "--net", "sleep", "infinity")
 	w.Must(err)
@@ -89,8 +103,72 @@ func (w *world) wiredByKubeVirt(p *lab.Pod, link lab.Link) {
 		"ip link add net1 address "+link.MAC+" type bridge"+addresses("net1")+"; ip link add tap-net1 type veth peer name eth0 netns "+
 		fmt.Sprint(vm.Pid())+"; ip link set tap-net1 master k6t-net1; for i in net1-nic k6t-net1 tap-net1; do ip link set $i up; done")
 	w.Exec(p, "nsenter", "--net", "--target", fmt.Sprint(vm.Pid()), "sh", "-ec",
-		"ip link set eth0 address "+link.MAC+" mtu "+fmt.Sprint(link.MTU)+"; ip link set eth0 up"+addresses("eth0"))
+		"ip link set eth0 address "+link.MAC+" mtu "+fmt.Sprint(link.MTU))
+	return &guest{w, p, vm.Pid(), link}
 }
+
+// runs starts the guest.
+func (g *guest) runs() {
+	g.w.T.Helper()
+	script := "ip link set eth0 up"
+	for _, a := range g.link.Prefixes() {
+		script += "; ip addr replace " + a + " dev eth0"
+		if strings.Contains(a, ":") {
+			script += " nodad"
+		}
+	}
+	g.exec("sh", "-ec", script)
+}
+
+// arrives starts the guest after a migration. It announces itself by RARP (RFC 903), as QEMU does, until it gets packets.
+func (g *guest) arrives() {
+	g.w.T.Helper()
+	g.runs()
+	mac, err := net.ParseMAC(g.link.MAC)
+	g.w.Must(err)
+	frame := slices.Concat(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac,
+		[]byte{0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3}, mac, make([]byte, 4), mac, make([]byte, 4), make([]byte, 18))
+	before := g.received()
+	g.w.Eventually(func() error {
+		g.w.send(g, "eth0", frame)
+		if now := g.received(); now < before+20 {
+			return fmt.Errorf("%s has got %d packets", g, now-before)
+		}
+		return nil
+	})
+}
+
+// received is how many packets the guest has got.
+func (g *guest) received() int {
+	g.w.T.Helper()
+	var links []struct {
+		Stats64 struct{ RX struct{ Packets int } }
+	}
+	g.w.Must(json.Unmarshal([]byte(g.exec("ip", "-json", "-statistics", "link", "show", "eth0")), &links))
+	return links[0].Stats64.RX.Packets
+}
+
+// pauses stops the guest.
+func (g *guest) pauses() { g.exec("ip", "link", "set", "eth0", "down") }
+
+func (g *guest) exec(command ...string) string { return g.w.Exec(g, command...) }
+
+// Exec runs a command in the guest's network namespace.
+func (g *guest) Exec(ctx context.Context, command ...string) (string, error) {
+	return g.pod.Exec(ctx, append([]string{"nsenter", "--net", "--target", fmt.Sprint(g.pid)}, command...)...)
+}
+
+// Start runs a command in the guest's network namespace until the lab is closed.
+func (g *guest) Start(ctx context.Context, command ...string) (*lab.Process, error) {
+	return g.pod.Start(ctx, append([]string{"nsenter", "--net", "--target", fmt.Sprint(g.pid)}, command...)...)
+}
+
+// Do calls f in the guest's network namespace.
+func (g *guest) Do(f func() error) error {
+	return ns.WithNetNSPath(fmt.Sprintf("/proc/%d/ns/net", g.pid), func(ns.NetNS) error { return f() })
+}
+
+func (g *guest) String() string { return "the guest of " + g.pod.String() }
 
 // TestIPAMClaims: a virtual machine that is stopped and started on other nodes has the same addresses and MAC each time, and
 // nobody else gets them meanwhile: with the controller away, with an agent away, after a pod whose DEL never comes, and
@@ -141,7 +219,7 @@ func TestIPAMClaims(t *testing.T) {
 		w.Must(vm.Check(w.Ctx))
 	})
 	w.part("as KubeVirt wires it", func(t *testing.T, w *world) {
-		w.wiredByKubeVirt(vm, link)
+		w.wiredByKubeVirt(vm, link).runs()
 		w.MustReach(client, link.IPs()...)
 		w.Must(w.Nodes[0].KillAgent())
 		w.Must(w.Nodes[0].StartAgent(w.Ctx))

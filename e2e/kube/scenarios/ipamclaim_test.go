@@ -71,7 +71,7 @@ func (w *world) claimIs(name, pod string, addresses []string) {
 }
 
 // TestIPAMClaims: pods as KubeVirt makes them for a virtual machine, on the chart's own OVN. The machine keeps its
-// addresses and its MAC: stopped and started on another node, its pod ended by itself, or deleted by force. The definition
+// addresses and its MAC: stopped and started on another node, its pod ended by itself, or deleted by force, and migrated. The definition
 // of the kind comes late; an IPAMClaim of another network is refused by name; its deletion frees the addresses.
 func TestIPAMClaims(t *testing.T) {
 	t.Parallel()
@@ -132,6 +132,14 @@ func TestIPAMClaims(t *testing.T) {
 		w.Must(w.Apply(w.Ctx, launcher("launcher-5", "node1", "vm.net")))
 		same("launcher-5")
 	})
+	w.run("migrates", func(w *world) {
+		target := strings.Replace(launcher("launcher-6", "node2", "vm.net"), "  name: launcher-6", "  name: launcher-6\n  labels: {kubevirt.io/migrationJobUID: job}", 1)
+		w.Must(w.Apply(w.Ctx, target))
+		w.Must(w.WaitReady(w.Ctx, "default/launcher-6"))
+		same("launcher-5")
+		w.kubectl("delete", "pod", "launcher-5")
+		same("launcher-6")
+	})
 	w.run("deleted", func(w *world) {
 		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
 		w.Must(w.Apply(w.Ctx, launcher("late", "node2", "vm.net")))
@@ -142,7 +150,7 @@ func TestIPAMClaims(t *testing.T) {
 		for _, ip := range first.ips() {
 			w.reaches("client", "net1", ip)
 		}
-		w.kubectl("delete", "pod", "launcher-5")
+		w.kubectl("delete", "pod", "launcher-6")
 		taker := pod("taker", "node2", `[{"name":"vms","ips":["`+first.ips()[0]+`"]}]`)
 		w.Must(w.Apply(w.Ctx, taker))
 		w.Must(w.WaitReady(w.Ctx, "default/taker"))
