@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
@@ -42,15 +43,21 @@ func (p *planning) setIPAMClaim(ctx context.Context, request *ovnport.Request, a
 		if err := mayHave(at.Network, ip.Addr()); err != nil {
 			return refuse("requests an address that it cannot have: %w", err)
 		}
-		request.IPs = append(request.IPs, inSubnet(at.Network, ip))
+		if ip = inSubnet(at.Network, ip); slices.Contains(request.IPs, ip) {
+			return refuse("requests address %s twice", ip.Addr())
+		}
+		request.IPs = append(request.IPs, ip)
 	}
 	if len(request.IPs) > 0 {
 		return nil
 	}
 	for _, text := range claim.Status.IPs {
 		ip, err := netip.ParsePrefix(text)
-		if err == nil && mayHave(at.Network, ip.Addr()) == nil {
-			request.IPs = append(request.IPs, inSubnet(at.Network, ip))
+		if err != nil || mayHave(at.Network, ip.Addr()) != nil {
+			continue
+		}
+		if ip = inSubnet(at.Network, ip); !slices.Contains(request.IPs, ip) {
+			request.IPs = append(request.IPs, ip)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func TestIPAMClaimOfPod(t *testing.T) {
 		r.endPlan(id, p)
 	}
 	claim.Requested = []netip.Prefix{netip.MustParsePrefix("10.3.0.7/16")}
-	claim.Status.IPs = []string{"10.3.0.8/24", "fd03::8/64", "no address", "10.9.0.1/24"}
+	claim.Status.IPs = []string{"10.3.0.8/24", "10.3.0.8/16", "fd03::8/64", "no address", "10.9.0.1/24"}
 	p, err := r.planFor("c1", ofVM)
 	r.must(err)
 	addresses := p.Interfaces[0].Addresses
@@ -91,6 +91,10 @@ func TestIPAMClaimRefused(t *testing.T) {
 		{conf.CodeInvalidConfig, `interface net1: IPAMClaim shop/vm.red requests an address that it cannot have: address 10.9.0.1 is outside the ` +
 			`subnets 10.3.0.0/24,fd03::/64 of network shop/red`,
 			func() { claim.Interface, claim.Requested = "", []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")} }},
+		{conf.CodeInvalidConfig, "interface net1: IPAMClaim shop/vm.red requests address 10.3.0.7 twice",
+			func() {
+				claim.Requested = []netip.Prefix{netip.MustParsePrefix("10.3.0.7/24"), netip.MustParsePrefix("10.3.0.7/16")}
+			}},
 		{conf.CodeInvalidConfig, "interface net1: IPAMClaim shop/vm.red cannot be used: its spec: no addresses",
 			func() { claim.Requested, claim.Problem = nil, "its spec: no addresses" }},
 		{conf.CodeTryAgain, "interface net1: IPAMClaim shop/vm.red is being deleted", func() { claim.Deleting = true }},

@@ -372,36 +372,35 @@ func (a *Attachment) Profiles() []string {
 	return slices.Compact(names)
 }
 
-// checkTogether refuses an address or MAC that a pod requests twice on one network.
+// checkTogether refuses an address or MAC that a pod requests twice on one network, and an IPAMClaim that it names
+// twice.
 func checkTogether(attachments []Attachment) error {
-	type asked struct{ network, what string }
-	by := map[asked]*Attachment{}
+	by := map[string]*Attachment{}
 	for i := range attachments {
 		a := &attachments[i]
 		if a.Network == nil {
 			continue
 		}
 		for _, what := range a.fixed() {
-			key := asked{a.Network.ID(), what}
-			if other := by[key]; other != nil {
+			if other := by[what]; other != nil {
 				return conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation "+conf.NetworksAnnotation,
-					"interfaces %s and %s both ask for %s on network %s", other.Interface, a.Interface, what, key.network)
+					"interfaces %s and %s both ask for %s", other.Interface, a.Interface, what)
 			}
-			by[key] = a
+			by[what] = a
 		}
 	}
 	return nil
 }
 
-// fixed lists the addresses, the MAC and the IPAMClaim that the pod requests. Two interfaces on one network cannot have
-// the same one.
+// fixed lists the addresses, the MAC and the IPAMClaim that the pod requests. Only one of its interfaces can have them.
 func (a *Attachment) fixed() []string {
 	var list []string
+	network := " on network " + a.Network.ID()
 	if a.MAC != nil {
-		list = append(list, "MAC "+a.MAC.String())
+		list = append(list, "MAC "+a.MAC.String()+network)
 	}
 	for _, p := range a.IPs {
-		list = append(list, "address "+p.Addr().String())
+		list = append(list, "address "+p.Addr().String()+network)
 	}
 	if a.IPAMClaim != "" {
 		list = append(list, "IPAMClaim "+a.IPAMClaim)

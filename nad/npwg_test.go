@@ -54,31 +54,33 @@ func TestIPAMClaimBesideAddresses(t *testing.T) {
 }
 
 // TestIPAMClaimOfNetworks: a network without allowPersistentIPs refuses an IPAMClaim, also a second interface with the same
-// one is refused, and a delegate is not told: KubeVirt's webhook names one for each network that has the key.
+// one is refused, on whatever network, and a delegate is not told: KubeVirt's webhook names one for each network that has the key.
 // Conformance: N-84
 func TestIPAMClaimOfNetworks(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet","allowPersistentIPs":true}`: "interfaces net1 and net2 both ask for " +
-			"IPAMClaim vm.blue on network shop/blue",
+			"IPAMClaim vm.blue",
 		`{"cniVersion":"1.0.0","name":"x","type":"ovn-multinet"}`: "interface net1: ipam-claim-reference on network shop/blue: the " +
 			"network lets no address outlive its pod; its key allowPersistentIPs does",
 		`{"cniVersion":"1.0.0","name":"x","type":"macvlan"}`: "",
 	} {
-		requests, err := ParseRequests(networks(`[{"name":"blue","ipam-claim-reference":"vm.blue"},`+
-			`{"name":"blue","ipam-claim-reference":"vm.blue"}]`), "shop", "eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		list, err := Resolve(t.Context(), "shop", requests, Rules{}, func(context.Context, string, string) (*netmodel.NAD, error) {
-			return &netmodel.NAD{Namespace: "shop", Name: "blue", Config: netmodel.ParseConfig("shop", "blue", config, len(config))}, nil
-		})
-		switch {
-		case want == "" && err == nil:
-			if text := string(list[0].Delegate.Conflist) + fmt.Sprint(list[0].Delegate.Capabilities, list[0].Delegate.Args); strings.Contains(text, "vm.blue") {
-				t.Errorf("the delegate gets %s", text)
+		for _, second := range []string{"blue", "red"} {
+			requests, err := ParseRequests(networks(`[{"name":"blue","ipam-claim-reference":"vm.blue"},`+
+				`{"name":"`+second+`","ipam-claim-reference":"vm.blue"}]`), "shop", "eth0")
+			if err != nil {
+				t.Fatal(err)
 			}
-		case want == "" || err == nil || !strings.HasPrefix(err.Error(), want):
-			t.Errorf("%s: %v, want %q", config, err, want)
+			list, err := Resolve(t.Context(), "shop", requests, Rules{}, func(_ context.Context, _, name string) (*netmodel.NAD, error) {
+				return &netmodel.NAD{Namespace: "shop", Name: name, Config: netmodel.ParseConfig("shop", name, config, len(config))}, nil
+			})
+			switch {
+			case want == "" && err == nil:
+				if text := string(list[0].Delegate.Conflist) + fmt.Sprint(list[0].Delegate.Capabilities, list[0].Delegate.Args); strings.Contains(text, "vm.blue") {
+					t.Errorf("the delegate gets %s", text)
+				}
+			case want == "" || err == nil || !strings.HasPrefix(err.Error(), want):
+				t.Errorf("%s: %v, want %q", config, err, want)
+			}
 		}
 	}
 }

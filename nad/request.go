@@ -17,7 +17,7 @@ import (
 // Bounds on what a tenant may request. They bound the work, and real pods are far below them.
 const (
 	maxNetworks = 64
-	maxIPs      = 16
+	MaxIPs      = 16
 )
 
 // Request is one attachment request of a pod, checked. The specification calls it a `network selection element`.

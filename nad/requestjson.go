@@ -117,8 +117,8 @@ func (s *Request) setIPs(raw *requestJSON) error {
 	if raw.IPs != nil && len(raw.IPs) == 0 {
 		return errors.New("ips is an empty list, leave it out or name an address")
 	}
-	if len(raw.IPs) > maxIPs {
-		return fmt.Errorf("ips: %d addresses are more than %d", len(raw.IPs), maxIPs)
+	if len(raw.IPs) > MaxIPs {
+		return fmt.Errorf("ips: %d addresses are more than %d", len(raw.IPs), MaxIPs)
 	}
 	seen := map[netip.Addr]bool{}
 	for _, text := range raw.IPs {
@@ -194,8 +194,8 @@ func (s *Request) setDefaultRoute(raw *requestJSON) error {
 	if raw.DefaultRoute == nil {
 		return nil
 	}
-	if len(raw.DefaultRoute) > maxIPs {
-		return fmt.Errorf("default-route: %d gateways are more than %d", len(raw.DefaultRoute), maxIPs)
+	if len(raw.DefaultRoute) > MaxIPs {
+		return fmt.Errorf("default-route: %d gateways are more than %d", len(raw.DefaultRoute), MaxIPs)
 	}
 	s.DefaultRoute = []netip.Addr{}
 	four := map[bool]netip.Addr{}

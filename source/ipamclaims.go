@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 )
 
@@ -78,22 +79,23 @@ func (s *claimStatus) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// maxClaimIPs is how many addresses of a status are kept: one of each family, and one more that tells that the status
-// is not ours.
-const maxClaimIPs = 3
-
 func keepClaim(raw *rawClaim) *keptClaim {
 	deleting := raw.DeletionTimestamp != nil
 	claim := &netmodel.IPAMClaim{
 		Namespace: raw.Namespace, Name: raw.Name, UID: string(raw.UID), Network: short(raw.Spec.Network),
 		Interface: short(raw.Spec.Interface), Deleting: deleting,
-		Requested: raw.Spec.IPRequests[:min(len(raw.Spec.IPRequests), maxClaimIPs)],
 	}
-	if raw.Spec.problem != nil {
+	switch n := len(raw.Spec.IPRequests); {
+	case raw.Spec.problem != nil:
 		claim.Problem = conf.OneLine(raw.Spec.problem.Error(), conf.MaxReason)
+	case n > nad.MaxIPs:
+		claim.Problem = fmt.Sprintf("its spec.ipRequests: %d addresses are more than %d", n, nad.MaxIPs)
+	default:
+		claim.Requested = raw.Spec.IPRequests
 	}
 	is := &claim.Status
-	for _, text := range raw.Status.IPs[:min(len(raw.Status.IPs), maxClaimIPs)] {
+	// One more than an interface has says that the status is not ours.
+	for _, text := range raw.Status.IPs[:min(len(raw.Status.IPs), nad.MaxIPs+1)] {
 		is.IPs = append(is.IPs, short(text))
 	}
 	if pod := raw.Status.OwnerPod; pod != nil {

@@ -147,3 +147,20 @@ func TestIPAMClaimsOfPods(t *testing.T) {
 		}
 	}
 }
+
+// TestTooManyIPRequests: an IPAMClaim has as many addresses as an interface may have. More are refused, and not left out.
+func TestTooManyIPRequests(t *testing.T) {
+	s := newAPIServer()
+	k := s.start(t)
+	many := strings.Repeat(`"10.1.0.7/24",`, 16)
+	for text, problem := range map[string]string{
+		many + `"10.1.0.8/24"`:        "its spec.ipRequests: 17 addresses are more than 16",
+		strings.TrimSuffix(many, ","): "",
+	} {
+		s.put("ipamclaims", "shop", "many", object(t, `{"spec":{"ipRequests":[`+text+`]}}`))
+		c, err := k.LiveIPAMClaim(background, "shop", "many")
+		if err != nil || c.Problem != problem || len(c.Requested) != map[bool]int{true: 16}[problem == ""] {
+			t.Errorf("%d requested, %q, %v, want %q", len(c.Requested), c.Problem, err, problem)
+		}
+	}
+}

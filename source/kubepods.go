@@ -198,6 +198,11 @@ func requestsOf(annotations map[string]string, namespace string) (nads, claims [
 	return slices.Compact(nads), claims
 }
 
+// endedForGood reports whether all containers of the pod have ended for good.
+func endedForGood(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // foreign reports whether a NAD of another namespace is among those that a pod requests.
 func foreign(nads []string, namespace string) bool {
 	return slices.ContainsFunc(nads, func(id string) bool { return !strings.HasPrefix(id, namespace+"/") })

@@ -447,11 +447,6 @@ func running(p *corev1.Pod) bool {
 	})
 }
 
-// endedForGood reports whether all containers of the pod have ended for good.
-func endedForGood(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
-
 // crashLoop is the reason for which kubelet waits before it starts a container of a sandbox again.
 const crashLoop = "CrashLoopBackOff"
 
