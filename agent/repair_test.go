@@ -456,6 +456,9 @@ func (l *looked) of(table string) map[string]string {
 	out := map[string]string{}
 	for _, row := range l.nb.Dump(l.t, table) {
 		delete(row, "_version")
+		if ids, ok := row["external_ids"].(map[string]string); ok {
+			delete(ids, "ovn-multinet/epoch") // a list that is made again has another one
+		}
 		out[row["name"].(string)] = fmt.Sprint(row)
 	}
 	return out

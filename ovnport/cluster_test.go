@@ -69,6 +69,7 @@ func TestBoundaryPortsInAnNBOfAnotherCluster(t *testing.T) {
 	}
 	refused("no controller has taken this NB yet")
 	a := w.takenBy(t, "a", "")
+	portsOf(t, a.PortsOn("node-1")) // the agent begins with that
 	w.proxy.Reset()
 	ports := mustEnsure(t, a, owner("web-1", "sandbox-1"), want(n, "net1"), want(m, "net2", "10.1.0.7", "02:00:00:00:00:2a"))
 	got := w.proxy.Counts()

@@ -70,6 +70,7 @@ type ensureCall struct {
 	supersedes Supersedes
 	drafts     []*draft
 	network    networkWait
+	epoch      string // of the node
 }
 
 func (n *NB) newEnsureCall(o Owner, drafts []*draft, supersedes Supersedes) *ensureCall {
@@ -128,19 +129,21 @@ func (e *ensureCall) run(ctx context.Context) (err error) {
 		}
 	}()
 	for attempt := 0; attempt < maxAttempts; {
-		t, buildErr := e.build()
-		if buildErr != nil {
-			return buildErr
-		}
-		err = e.group.commit(ctx, t.ops, e.keys())
-		failpoint.Hit("nb-committed")
-		lost = lost || errors.Is(err, ovndb.ErrUnknownOutcome)
-		if err == nil {
-			return nil
-		}
-		if refused, ok := errors.AsType[*ovndb.Refused](err); ok {
-			attempt++
-			err = e.settle(ctx, refused, t)
+		if e.epoch, err = e.epochOf(ctx, e.owner.Node); err == nil {
+			t, buildErr := e.build()
+			if buildErr != nil {
+				return buildErr
+			}
+			err = e.group.commit(ctx, t.ops, e.keys())
+			failpoint.Hit("nb-committed")
+			lost = lost || errors.Is(err, ovndb.ErrUnknownOutcome)
+			if err == nil {
+				return nil
+			}
+			if refused, ok := errors.AsType[*ovndb.Refused](err); ok {
+				attempt++
+				err = e.settle(ctx, refused, t)
+			}
 		}
 		if err != nil && !errors.Is(err, ovndb.ErrUnknownOutcome) {
 			return err

@@ -22,7 +22,8 @@ const maxGroupOperations = 500
 // writes that come wait, and then form the next transaction. So a pod that is alone waits for nobody. In a raft this
 // decides how many pods can start: the server begins with a commit when the commit before has ended.
 type groupCommit struct {
-	db *ovndb.DB
+	db   *ovndb.DB
+	lost atomic.Int64 // how many answers to transactions with insertions were lost
 
 	mu      sync.Mutex
 	running bool
@@ -52,7 +53,9 @@ func (g *groupCommit) commit(ctx context.Context, ops []ovsdb.Operation, keys []
 			return conf.Errorf(conf.CodeTryAgain, "why does OVN's Northbound database answer so slowly?",
 				"the pod's ports were not written: earlier transactions of this node are not answered yet: %w", ctx.Err())
 		}
-		return fmt.Errorf("NB database: %w: %w", ovndb.ErrUnknownOutcome, ctx.Err())
+		err := fmt.Errorf("NB database: %w: %w", ovndb.ErrUnknownOutcome, ctx.Err())
+		g.noteLost(ops, err)
+		return err
 	}
 }
 
@@ -163,5 +166,6 @@ func (g *groupCommit) transact(group []*write) error {
 		})()
 	}
 	_, err := g.db.Transact(ctx, ops)
+	g.noteLost(ops, err)
 	return err
 }

@@ -14,12 +14,15 @@ import (
 
 // NB writes ports into OVN's Northbound database.
 type NB struct {
-	db    *ovndb.DB
-	group groupCommit
+	db     *ovndb.DB
+	group  groupCommit
+	epochs epochs
 }
 
 // NewNB takes the connection, which all pods of a node use.
-func NewNB(db *ovndb.DB) *NB { return &NB{db: db, group: groupCommit{db: db}} }
+func NewNB(db *ovndb.DB) *NB {
+	return &NB{db: db, group: groupCommit{db: db}, epochs: newEpochs()}
+}
 
 // Answers returns an error unless the database answers now.
 func (n *NB) Answers(ctx context.Context) error {

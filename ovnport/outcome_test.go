@@ -58,8 +58,9 @@ func TestEnsureWithUnknownOutcome(t *testing.T) {
 				loss.lose(w, t)
 				ports := mustEnsure(t, w.nb, o, wants...)
 				w.proxy.Before(nil)
-				if got := w.proxy.Counts(); got.Committed != 1 {
-					t.Errorf("%s: %d transactions committed, want 1", sandbox, got.Committed)
+				// If the answer to an insertion is lost, a second transaction sets the node's epoch.
+				if got := w.proxy.Counts(); got.Committed != 1 && got.Committed != 2 {
+					t.Errorf("%s: %d transactions committed, want 1 or 2", sandbox, got.Committed)
 				}
 				w.wantPorts(t, o, ports)
 			}

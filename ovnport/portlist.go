@@ -2,6 +2,7 @@ package ovnport
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,14 +31,8 @@ const (
 func newPortList(node string) *nb.Copp {
 	return &nb.Copp{
 		UUID: ovndb.PortListKey(node), Name: "ovn-multinet ports of node " + node,
-		ExternalIDs: map[string]string{keyKind: kindPortList, keyNode: node},
+		ExternalIDs: map[string]string{keyKind: kindPortList, keyNode: node, keyEpoch: cryptorand.Text()},
 	}
-}
-
-// hasPortList asserts that the node has a port list. The node's agent makes the list complete before it inserts the
-// row.
-func hasPortList(node string) ovsdb.Operation {
-	return ovndb.Present(nb.CoppTable, ovndb.PortListKey(node))
 }
 
 // enlist adds ports to the node's port list. A deletion comes first, because the insertion of a key that the map has
@@ -70,6 +65,14 @@ func pairs(sandbox string, keys []string) ovsdb.OvsMap {
 
 // readPortList reads the pairs of a node's port list; nil: the node has no list.
 func (n *NB) readPortList(ctx context.Context, node string) (map[string]string, error) {
+	row, err := n.readPortListRow(ctx, node)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return portsIn(row), nil
+}
+
+func (n *NB) readPortListRow(ctx context.Context, node string) (*nb.Copp, error) {
 	results, err := n.db.Transact(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PortListKey(node), "external_ids"),
 	})
@@ -80,7 +83,7 @@ func (n *NB) readPortList(ctx context.Context, node string) (map[string]string, 
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	return portsIn(rows[0]), nil
+	return rows[0], nil
 }
 
 // portsIn returns the pairs of a port list: the row keys of ports, and the sandboxes that own them.
@@ -108,36 +111,37 @@ func (n *NB) scanPorts(ctx context.Context, node string) (map[string]string, err
 	return found, err
 }
 
-// makePortList inserts the port list of a node that has none, with the ports that exist. Until the row exists, no port
-// of this node can be inserted: the list is complete.
-func (n *NB) makePortList(ctx context.Context, node string) error {
+// makePortList inserts the port list of a node that has none, with the ports that exist, and returns its epoch; "":
+// another call has just inserted the list. Until the row exists, no port of this node can be inserted: the list is
+// complete.
+func (n *NB) makePortList(ctx context.Context, node string) (epoch string, err error) {
 	found, err := n.scanPorts(ctx, node)
 	if err != nil {
-		return err
+		return "", err
 	}
 	list := newPortList(node)
 	maps.Copy(list.ExternalIDs, found)
 	row, err := n.db.Insert(list)
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = n.db.Transact(ctx, []ovsdb.Operation{row})
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonDuplicate {
-		return nil // another call has just inserted the list
+		return "", nil
 	}
-	return err
+	return list.ExternalIDs[keyEpoch], err
 }
 
 // completePortList compares a node's port list with all ports. It adds ports that are not in the list: an agent of an
 // older version inserted them. It removes entries whose port is gone, or has another owner: a network was deleted with
 // its ports, or another node has taken the port over. A node without a list gets one.
 func (n *NB) completePortList(ctx context.Context, node string) error {
+	if err := n.renewEpoch(ctx, node); err != nil {
+		return err
+	}
 	list, err := n.readPortList(ctx, node)
 	if err != nil {
 		return err
-	}
-	if list == nil {
-		return n.makePortList(ctx, node)
 	}
 	found, err := n.scanPorts(ctx, node)
 	if err != nil {

@@ -160,7 +160,7 @@ func TestPortListIsMadeByAnADD(t *testing.T) {
 	w.deletePortList(t, "node-1")
 	w.proxy.Reset()
 	mustEnsure(t, w.nb, owner("web-2", "sandbox-2"), want(n, "net1"))
-	w.wantCounts(t, 2, 1, 1) // refused; a scan; the list; the port
+	w.wantCounts(t, 2, 1, 2) // refused; no list; a scan; the list is made; the port
 	read(t, w.Server).checkLists(t)
 	if got := len(portsOf(t, w.nb.PortsOn("node-1"))); got != 2 {
 		t.Errorf("the list has %d ports, want 2", got)

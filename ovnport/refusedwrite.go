@@ -30,7 +30,7 @@ func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn)
 	}
 	switch {
 	case refused.Index == t.portList:
-		return e.makePortList(ctx, e.owner.Node)
+		return e.forgetEpoch(ctx, e.owner.Node, e.epoch)
 	case refused.Reason == ovndb.ReasonTimedOut, refused.Reason == ovndb.ReasonDuplicate:
 	case refused.Reason == ovndb.ReasonConstraint && refused.Index == len(t.ops):
 		// The commit was refused: the name of a port is in use at another key. The details name the key.

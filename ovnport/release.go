@@ -36,6 +36,9 @@ func (n *NB) Release(ctx context.Context, o Owner, ports []Keys) error {
 	for range maxAttempts {
 		ops, err := n.releaseOps(ctx, &o, ports)
 		if err == nil {
+			err = n.shutOut(ctx, o.Node)
+		}
+		if err == nil {
 			err = n.group.commit(ctx, append(ops, delist(o.Node, o.Sandbox, all...)), keysOf(ports))
 		}
 		if err == nil {
@@ -126,6 +129,9 @@ func (n *NB) ReleaseSandbox(ctx context.Context, o Owner) error {
 }
 
 func (n *NB) releaseSandbox(ctx context.Context, o Owner) error {
+	if err := n.shutOut(ctx, o.Node); err != nil {
+		return err
+	}
 	list, err := n.readPortList(ctx, o.Node)
 	if err == nil && list == nil {
 		list, err = n.scanPorts(ctx, o.Node)

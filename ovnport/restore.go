@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 )
@@ -78,19 +76,32 @@ func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, su
 		return ErrNetworkChanged
 	}
 	e := n.newEnsureCall(o, []*draft{d}, supersedes)
-	ops, err := e.restoreOps(ctx, d)
+	if e.epoch, err = n.epochOf(ctx, o.Node); err != nil {
+		return err
+	}
+	t, err := e.restoration(ctx, d)
 	if err != nil {
 		return err
 	}
-	_, err = n.db.Transact(ctx, ops)
-	refused, ok := errors.AsType[*ovndb.Refused](err)
-	if !ok || refused.Reason != ovndb.ReasonConstraint || refused.Index != len(ops) {
+	restore := func() (refused *ovndb.Refused, err error) {
+		_, err = n.db.Transact(ctx, t.ops)
+		n.group.noteLost(t.ops, err)
+		refused, _ = errors.AsType[*ovndb.Refused](err)
+		return refused, err
+	}
+	refused, err := restore()
+	switch {
+	case refused == nil:
+		return err
+	case refused.Index == t.portList:
+		return errors.Join(err, n.forgetEpoch(ctx, o.Node, e.epoch))
+	case refused.Reason != ovndb.ReasonConstraint || refused.Index != len(t.ops):
 		return err
 	}
 	if err := e.settleNames(ctx, refused); err != nil { // the port's name is at another key
 		return err
 	}
-	_, err = n.db.Transact(ctx, ops)
+	_, err = restore()
 	return err
 }
 
@@ -102,8 +113,8 @@ func claimHolder(claim *nb.Copp) string {
 	return cmp.Or(ovndb.Claimants(claim.ExternalIDs), claim.ExternalIDs[keyPortName])
 }
 
-// restoreOps builds the transaction from the rows that exist; its guards assert that they did not change.
-func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operation, error) {
+// restoration builds the transaction from the rows that exist; its guards assert that they did not change.
+func (e *ensureCall) restoration(ctx context.Context, d *draft) (*txn, error) {
 	rows, claims, err := e.read(ctx, e.keys())
 	if err != nil {
 		return nil, err
@@ -152,5 +163,5 @@ func (e *ensureCall) restoreOps(ctx context.Context, d *draft) ([]ovsdb.Operatio
 			err = e.insertClaim(t, d, i)
 		}
 	}
-	return t.ops, err
+	return t, err
 }

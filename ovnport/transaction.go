@@ -18,7 +18,7 @@ type txn struct {
 	policies map[int]*Request
 	// profiles has the indexes of the guards of security profiles.
 	profiles map[int]bool
-	// portList is the index of the guard that the node has a port list; -1: the transaction needs none.
+	// portList is the index of the guard that the node has a port list with the epoch; -1: the transaction needs none.
 	portList int
 }
 
@@ -73,7 +73,7 @@ func (e *ensureCall) build() (*txn, error) {
 func (e *ensureCall) enlist(t *txn, keys ...string) {
 	if len(keys) > 0 {
 		t.portList = len(t.ops)
-		t.add(hasPortList(e.owner.Node), enlist(e.owner.Node, e.owner.Sandbox, keys...))
+		t.add(hasEpoch(e.owner.Node, e.epoch), enlist(e.owner.Node, e.owner.Sandbox, keys...))
 	}
 }
 

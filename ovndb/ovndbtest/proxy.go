@@ -49,6 +49,7 @@ type Proxy struct {
 	before   func(Transact)
 	dropNext bool
 	cutNext  bool
+	delayed  chan func() error // gets the delivery of the next transaction that writes; nil: it is forwarded now
 	mute     bool
 }
 
@@ -116,6 +117,16 @@ func (p *Proxy) CutBeforeNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutNext = true
+}
+
+// DelayNext cuts the connection instead of forwarding the next transaction that writes. arrive forwards it, and returns
+// an error if the server refuses it. So it goes with a member of a raft that was paused when its client left it.
+func (p *Proxy) DelayNext() (arrive func() error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delayed := make(chan func() error, 1)
+	p.delayed = delayed
+	return func() error { return (<-delayed)() }
 }
 
 // HoldAnswer holds back the answer to the next request with that method, and all that the server sends to its client
@@ -267,8 +278,8 @@ func (s *session) up() error {
 	}
 }
 
-// request counts a transaction of that many bytes, stores it for reply, and does what Before or CutBeforeNext
-// requested.
+// request counts a transaction of that many bytes, stores it for reply, and does what Before, CutBeforeNext or
+// DelayNext requested.
 func (s *session) request(id string, bytes int, params []json.RawMessage) error {
 	t := Transact{}
 	if len(params) == 1 { // ovndb's probe of the server
@@ -307,6 +318,15 @@ func (s *session) request(id string, bytes int, params []json.RawMessage) error 
 	defer p.mu.Unlock()
 	if t.Writes && p.cutNext {
 		p.cutNext = false
+		return errCut
+	}
+	if t.Writes && p.delayed != nil {
+		database := strings.Trim(string(params[0]), `"`)
+		p.delayed <- func() error {
+			_, err := transact(p.upstream, database, t.Ops)
+			return err
+		}
+		p.delayed = nil
 		return errCut
 	}
 	drop := t.Writes && p.dropNext
