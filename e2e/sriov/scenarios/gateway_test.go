@@ -3,9 +3,11 @@
 package scenarios
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +27,7 @@ const gatewayConfig = `routers:
     externalAddress: 192.0.2.10,2001:db8::10
     nextHop: 192.0.2.1,2001:db8::1
     addressPools:
-      public: {addresses: "192.0.2.16/28,2001:db8::110-2001:db8::11f", namespaces: {shop: 4}}
+      public: {addresses: "192.0.2.16/28,2001:db8::110-2001:db8::11f", namespaces: {shop: 8}}
 physicalNetworks:
   provider:
   - {vlans: "42", namespaces: [shop]}
@@ -58,7 +60,7 @@ func (w *world) gatewayStands() {
 // onCore is a network on router /core with routes to the other ones and to outside.
 func onCore(i int, keys string) string {
 	return fmt.Sprintf(`{"type":"ovn-multinet","router":"/core","subnets":"10.%d.0.0/24,fd%d::/64",%s
-		"routes":[{"dst":"10.16.0.0/12"},{"dst":"192.0.2.0/24"},{"dst":"2001:db8::/32"}]}`, 20+i, 20+i, keys)
+		"routes":[{"dst":"10.16.0.0/12"},{"dst":"fd20::/12"},{"dst":"192.0.2.0/24"},{"dst":"2001:db8::/32"}]}`, 20+i, 20+i, keys)
 }
 
 // large is a way on which large packets go.
@@ -72,8 +74,23 @@ type large struct {
 	size, want int // the MTU of the sender's interface, and what fits
 }
 
+// gatewayService is a Service with outside addresses, for the pods with the label app=NAME.
+const gatewayService = `apiVersion: v1
+kind: Service
+metadata:
+  namespace: shop
+  name: %[1]s
+  labels: {service.kubernetes.io/service-proxy-name: ovn-multinet}
+  annotations:
+    ovn-multinet/service-network: %[2]s
+    ovn-multinet/service-selector: app=%[1]s
+    ovn-multinet/service-outside-address: %[3]s
+spec: {clusterIP: None, ports: [{name: dns, protocol: UDP, port: %[4]d, targetPort: %[4]d}]}
+`
+
 // TestGatewayMTU: with the kernel's datapath, packets that do not fit through a gateway are answered on each way: to outside
-// and back, translated, and by a floating address on the pod's node and on the gateway's, in both families.
+// and back, translated, by an egress address, by a floating address on the pod's node and on the gateway's, and by the
+// outside address of a Service, in both families. So are answers of pods that are too large for the way back.
 func TestGatewayMTU(t *testing.T) {
 	w := newWorld(t)
 	host, err := w.Outside(w.Ctx, "host", 42, "192.0.2.9/24", "2001:db8::9/64")
@@ -85,17 +102,28 @@ func TestGatewayMTU(t *testing.T) {
 	w.NAD("small", onCore(3, `"snat":false,"mtu":1400,`))
 	hidden, open, small := w.Pod(1, "hidden", "hidden"), w.Pod(1, "open", "open"), w.Pod(1, "small", "small")
 	near, far := w.Pod(0, "near", "small"), w.Pod(1, "far", "small")
-	floating := map[*lab.Pod]string{near: "192.0.2.17,2001:db8::111", far: "192.0.2.18,2001:db8::112"}
+	egress, roomyNear, roomyFar := w.Pod(1, "egress", "hidden"), w.Pod(0, "roomy-near", "hidden"), w.Pod(1, "roomy-far", "hidden")
+	near.Labels, roomyFar.Labels = map[string]string{"app": "tight"}, map[string]string{"app": "roomy"}
+	floating := map[*lab.Pod]string{near: "192.0.2.17,2001:db8::111", far: "192.0.2.18,2001:db8::112",
+		roomyNear: "192.0.2.19,2001:db8::113", roomyFar: "192.0.2.20,2001:db8::114"}
 	for p, addresses := range floating {
 		p.Annotations["ovn-multinet/outside-addresses"] = `[{"interface":"net1","floating":"` + addresses + `"}]`
 		w.Must(p.WriteManifest())
 	}
-	pods := []*lab.Pod{hidden, open, small, near, far}
+	egress.Annotations["ovn-multinet/outside-addresses"] = `[{"interface":"net1","egress":"192.0.2.21,2001:db8::115"}]`
+	w.Must(egress.WriteManifest())
+	pods := []*lab.Pod{hidden, open, small, near, far, egress, roomyNear, roomyFar}
 	for _, p := range pods {
 		w.AddInTheEnd(p)
 		w.answers(p)
 	}
 	w.answers(host)
+	tight, roomy := []string{"192.0.2.22", "2001:db8::116"}, []string{"192.0.2.23", "2001:db8::117"}
+	w.Must(w.WriteManifest("service-tight.yaml", fmt.Sprintf(gatewayService, "tight", "small", strings.Join(tight, ","), 90)))
+	w.Must(w.WriteManifest("service-roomy.yaml", fmt.Sprintf(gatewayService, "roomy", "hidden", strings.Join(roomy, ","), 91)))
+	for name, addresses := range map[string][]string{"tight": tight, "roomy": roomy} {
+		w.Eventually(func() error { return w.outsideAre(name, addresses) })
+	}
 	w.Eventually(func() error {
 		out, err := w.Lab.NBCtl(w.Ctx, "--bare", "--columns=options", "find", "Logical_Router_Port", `name=/core\:external`)
 		if err == nil && !strings.Contains(out, "gateway_mtu=1400") {
@@ -107,29 +135,31 @@ func TestGatewayMTU(t *testing.T) {
 	outside := []string{"192.0.2.9", "2001:db8::9"}
 	for _, way := range []large{
 		{"translated pod to outside", hidden, outside, 1542, 1400},
+		{"pod with an egress address to outside", egress, outside, 1542, 1400},
 		{"pod to outside", open, outside, 1542, 1400},
 		{"pod of a smaller network to outside", small, outside, 1400, 1400},
 		{"outside to pod", host, w.Links(open)["net1"].IPs(), 1500, 1500},
 		{"outside to pod of a smaller network", host, w.Links(small)["net1"].IPs(), 1500, 1400},
 		{"outside to floating address, on the gateway's node", host, strings.Split(floating[near], ","), 1500, 1400},
 		{"outside to floating address, on another node", host, strings.Split(floating[far], ","), 1500, 1400},
+		{"outside to outside address of a Service", host, tight, 1500, 1400},
 	} {
 		w.carries(way)
 	}
-	w.Must(host.Do(func() error {
-		stop, err := labtest.AnswerLargely(91, 1500, 1400)
-		if err == nil {
-			t.Cleanup(stop)
-		}
-		return err
-	}))
-	for _, to := range outside { // the answers are larger than the network of the one that asks
-		w.Must(small.Do(func() error {
-			if _, err := labtest.LargePackets(to, 91, 1, false); err != nil {
-				t.Errorf("large answers from %s: %v", to, err)
-			}
-			return nil
-		}))
+	// The answers are larger than the network of the one that asks, or than the physical network.
+	w.answersLargely(host, 1500)
+	w.answersLargely(open, 1542)
+	w.answersLargely(roomyNear, 1542)
+	w.answersLargely(roomyFar, 1542)
+	w.answersFit(small, outside)
+	w.answersFit(small, w.Links(open)["net1"].IPs())
+	w.answersFit(host, w.Links(open)["net1"].IPs())
+	w.answersFit(host, strings.Split(floating[roomyNear], ","))
+	w.answersFit(host, strings.Split(floating[roomyFar], ","))
+	w.answersFit(host, roomy)
+	w.answersFit(small, roomy)
+	for _, name := range []string{"tight", "roomy"} {
+		w.Must(w.RemoveManifest("service-" + name + ".yaml"))
 	}
 	w.End(pods...)
 	for _, name := range []string{"hidden", "open", "small"} {
@@ -148,6 +178,49 @@ func (w *world) answers(at interface{ Do(func() error) error }) {
 		}
 		return err
 	}))
+}
+
+// outsideAre reports whether a Service has these outside addresses.
+func (w *world) outsideAre(name string, addresses []string) error {
+	text, err := os.ReadFile(filepath.Join(w.Manifests, "shop."+name+".service.json"))
+	if err != nil {
+		return err
+	}
+	var state struct {
+		Service struct {
+			Ready            bool
+			Reason           string
+			OutsideAddresses []string
+		}
+	}
+	err = json.Unmarshal(text, &state)
+	if is := state.Service; err == nil && (!is.Ready || !slices.Equal(is.OutsideAddresses, addresses)) {
+		err = fmt.Errorf("Service %s has outside addresses %v, want %v: %s", name, is.OutsideAddresses, addresses, is.Reason)
+	}
+	return err
+}
+
+// answersLargely has a pod or a machine outside answer each datagram on UDP port 91 with a packet of this size.
+func (w *world) answersLargely(at interface{ Do(func() error) error }, size int) {
+	w.Must(at.Do(func() error {
+		stop, err := labtest.AnswerLargely(91, size, 1400)
+		if err == nil {
+			w.T.Cleanup(stop)
+		}
+		return err
+	}))
+}
+
+// answersFit wants that the answers from UDP port 91 of these addresses arrive.
+func (w *world) answersFit(from interface{ Do(func() error) error }, to []string) {
+	for _, address := range to {
+		w.Must(from.Do(func() error {
+			if _, err := labtest.LargePackets(address, 91, 1, false); err != nil {
+				w.T.Errorf("%v: large answers from %s: %v", from, address, err)
+			}
+			return nil
+		}))
+	}
 }
 
 // carries sends large packets on a way, with and without DF, and wants that the sender is told what fits.
