@@ -179,6 +179,7 @@ func TestOutside(t *testing.T) {
 		}
 		return "none"
 	})
+	w.wantEvent(t, "shop/b OutsideAddressReady")
 	w.kube.with(func() { w.kube.pods["shop/b"].Outside = `{"net1":"auto"}` })
 	w.queue.BackendChanged("shop", "b")
 	w.wantEvent(t, "shop/b OutsideAddressRefused annotation ovn-multinet/outside-addresses: it is no JSON list")

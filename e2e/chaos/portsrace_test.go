@@ -92,7 +92,7 @@ func (r *race) withoutEmptyLists() map[string]map[string]nbtest.Fields {
 	rows := r.Rows(r.t)
 	maps.DeleteFunc(rows[nb.CoppTable], func(_ string, row nbtest.Fields) bool {
 		ids := strings.Fields(row["external_ids"])
-		return len(ids) == 2 && slices.Contains(ids, "ovn-multinet/kind=port-list") ||
+		return len(ids) == 3 && slices.Contains(ids, "ovn-multinet/kind=port-list") || // with its node and its epoch
 			strings.Contains(row["external_ids"], "ovn-multinet/kind="+nbrows.KindEndedServed)
 	})
 	if len(rows[nb.CoppTable]) == 0 {
