@@ -114,7 +114,7 @@ func New(config Config) *Controller {
 		Engine: c.engine, Rows: c.rows, Nodes: c.nodesNow, Queue: func(id string) { c.nets.Queue(id) },
 		Bridges: func() { c.engine.Add(entries.StatusItem) }, Log: c.log,
 	})
-	c.networks.PortMTU = c.paths.Port
+	c.networks.PortMTU, c.networks.PodMTU = c.paths.Port, c.paths.Pods
 	c.kinds = newKinds(&config, c)
 	c.nets = networkkind.New(networkkind.Config{
 		Engine: c.engine, Source: config.Source, Networks: c.networks, NADs: c.nads, Paths: c.paths, Dependents: c.kinds,

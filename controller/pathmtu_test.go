@@ -92,3 +92,37 @@ func TestMTUsWithoutNodes(t *testing.T) {
 		return ""
 	})
 }
+
+// TestControllerFollowsDHCP: machines hear by DHCP of the MTU of all pods, also on a network without a router, and of
+// another one when the nodes have another one.
+func TestControllerFollowsDHCP(t *testing.T) {
+	w, a := nbtest.NewWorld(t), newAPI()
+	a.setNodes(map[string]map[string]string{"n1": {}})
+	announce := func(overlay int) {
+		t.Helper()
+		sizes := pathmtu.Sizes{pathmtu.Overlay: overlay}
+		if err := w.Other(t).Node.Announce(nbtest.WithLimit(t), gateway.Announcement{Node: "n1", Chassis: "of-n1", Sizes: sizes}); err != nil {
+			t.Error(err)
+		}
+	}
+	announce(8942)
+	a.apply("shop/blue", nbtest.Spec(nbtest.Net4+`,"dhcp":true`))
+	a.apply("shop/green", nbtest.Spec(`"subnets":"10.2.0.0/24","mtu":1400,"dhcp":true`))
+	_, r := routing(t, w, a, w.Routed(t, nbtest.GwFull))
+	r.touch(t, "shop/blue")
+	r.touch(t, "shop/green")
+	want := func(text string) {
+		t.Helper()
+		eventually(t, text, func() string {
+			var words []string
+			for _, row := range w.Dump(t, "DHCP_Options") {
+				words = append(words, fmt.Sprint(row["cidr"], " ", row["options"].(map[string]string)["mtu"]))
+			}
+			slices.Sort(words)
+			return strings.Join(words, ", ")
+		})
+	}
+	want("10.1.0.0/24 8942, 10.2.0.0/24 1400")
+	announce(1442)
+	want("10.1.0.0/24 1442, 10.2.0.0/24 1400")
+}

@@ -28,6 +28,7 @@ need ethtool ethtool
 need iproute2 ip ss tc
 need iptables iptables
 need iputils-ping ping
+need isc-dhcp-client dhclient
 need procps ps
 need strace strace
 need containerd containerd ctr containerd-shim-runc-v2

@@ -165,6 +165,15 @@ var localnetKeys = []key{
 			"[from pod to pod](vms.md); not on `layer3`",
 		preset: "`false`",
 	},
+	{
+		name: "dhcp", parse: read((*Network).setDHCP), check: (*Network).checkDHCP, change: atOnce,
+		value: (*Network).dhcpText,
+		line:  "DHCP", schema: `{"type": ["boolean", "object"]}`,
+		doc: "with `true`, OVN answers DHCP of [virtual machines](vms.md#dhcp) with the address of their port; or " +
+			"`{\"dns\": [\"10.1.0.53\"], \"domain\": \"example.org\", \"leaseTime\": \"1h\", \"defaultRoute\": false}`; " +
+			"not on `layer3`",
+		preset: "`false`",
+	},
 }
 
 // overlayKeys are further keys of ovn-kubernetes' NADs. Those of its own plugin have no effect.

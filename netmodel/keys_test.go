@@ -39,6 +39,7 @@ var samples = map[string]struct{ from, to string }{
 	"allowPersistentIPs": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","allowPersistentIPs":true`)},
 	"addressConflictWait": {config(`"topology":"localnet","physicalNetworkName":"a"`),
 		config(`"topology":"localnet","physicalNetworkName":"a","addressConflictWait":"2s"`)},
+	"dhcp": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","dhcp":{"dns":["10.1.0.53","fd00::53"],"domain":"example.org","leaseTime":"12h","defaultRoute":false}`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,
 		`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `,{"type":"tuning"}]}`},
 }

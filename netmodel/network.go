@@ -41,6 +41,7 @@ type Network struct {
 	ConflictWait time.Duration
 	// PersistentIPs allows interfaces to keep their addresses and MACs from pod to pod, by an IPAMClaim.
 	PersistentIPs bool
+	DHCP          *DHCP // nil: OVN answers no DHCP
 
 	PortSecurity bool
 	// Chained is the CNI list of the plugins behind ours in the NAD's list, in compact JSON; "": there are none. They run

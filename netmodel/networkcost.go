@@ -10,6 +10,7 @@ import (
 const (
 	switchBytes = 1500
 	routerBytes = 2000 // the network's part in its router
+	dhcpBytes   = 1500 // rows of both families, and the ACL that lets the requests pass
 )
 
 // Cost is what the network needs in OVN without pods. Its flows, 200 to 350, are on the nodes with its pods alone.
@@ -20,6 +21,9 @@ func (n *Network) Cost() (c cost.Cost) {
 	}
 	if n.RouterName() != "" {
 		c[cost.Bytes] += routerBytes
+	}
+	if n.DHCP != nil {
+		c[cost.Bytes] += dhcpBytes
 	}
 	return c
 }

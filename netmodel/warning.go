@@ -25,7 +25,7 @@ func (n *Network) Warning(reserved []Reserved) string {
 	var all []string
 	for _, find := range []func() string{
 		func() string { return n.subnetOverlap(reserved) }, func() string { return n.routeOverlap(reserved) },
-		n.routeByNobody, n.multicastByGateway,
+		n.routeByNobody, n.multicastByGateway, func() string { return n.dnsBeyond(reserved) },
 	} {
 		if fault := find(); fault != "" {
 			all = append(all, fault)
@@ -89,6 +89,26 @@ func (n *Network) multicastByGateway() string {
 		if r.Scope != conf.ScopeLink && slices.ContainsFunc(multicast, r.Dst.Overlaps) {
 			return fmt.Sprintf("routes[%d]: a gateway forwards no multicast to %s: write \"scope\": %d and no \"gw\" "+
 				"to send it on the link", i, r.Dst, conf.ScopeLink)
+		}
+	}
+	return ""
+}
+
+// dnsBeyond finds a DNS server that a machine with no other interface does not reach by this network.
+func (n *Network) dnsBeyond(reserved []Reserved) string {
+	if n.DHCP == nil {
+		return ""
+	}
+	for i, server := range n.DHCP.DNS {
+		routed := n.OffersRouter() || n.SubnetOf(server) >= 0 ||
+			slices.ContainsFunc(n.Routes, func(r conf.Route) bool { return r.Dst.Contains(server) })
+		if !routed {
+			return fmt.Sprintf("dhcp.dns[%d]: the network has no route to %s: write an address on the network, or name a "+
+				"\"router\"", i, server)
+		}
+		if r := n.overlap(netip.PrefixFrom(server, server.BitLen()), reserved); r != nil {
+			return fmt.Sprintf("dhcp.dns[%d]: %s is of %s, %s, which machines on the network do not reach: write another "+
+				"server", i, server, r.Prefix, r.Of)
 		}
 	}
 	return ""

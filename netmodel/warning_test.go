@@ -44,6 +44,16 @@ func TestWarning(t *testing.T) {
 		{"multicast by a pod", `"subnets":"10.1.0.0/16","routes":[{"dst":"239.1.1.1/32","gw":"10.1.0.9"}]`, "routes[0]: a gateway forwards no multicast to 239.1.1.1/32: " + link},
 		{"multicast on the link", `"subnets":"10.1.0.0/16","routes":[{"dst":"224.0.0.0/4","scope":253}]`, ""},
 
+		{"DNS on the network", `"subnets":"10.1.0.0/16,fd01::/64","dhcp":{"dns":["10.1.0.53","fd01::53"]}`, ""},
+		{"DNS by a router", `"subnets":"10.1.0.0/16","router":"r1","dhcp":{"dns":["198.51.100.53"]}`, ""},
+		{"DNS by a route", `"subnets":"10.1.0.0/16","routes":[{"dst":"198.51.100.0/24","gw":"10.1.0.9"}],"dhcp":{"dns":["198.51.100.53"]}`, ""},
+		{"DNS elsewhere", `"subnets":"10.1.0.0/16","dhcp":{"dns":["10.1.0.53","198.51.100.53"]}`,
+			`dhcp.dns[1]: the network has no route to 198.51.100.53: write an address on the network, or name a "router"`},
+		{"DNS without the default route", `"subnets":"10.1.0.0/16","router":"r1","dhcp":{"dns":["198.51.100.53"],"defaultRoute":false}`,
+			`dhcp.dns[0]: the network has no route to 198.51.100.53: write an address on the network, or name a "router"`},
+		{"DNS of the cluster", `"subnets":"10.1.0.0/16","router":"r1","dhcp":{"dns":["10.244.0.10"]}`,
+			"dhcp.dns[0]: 10.244.0.10 is of " + keep + "which machines on the network do not reach: write another server"},
+
 		{"two sorts", `"subnets":"10.244.2.0/24","routes":[{"dst":"224.0.0.0/4"},{"dst":"239.0.0.0/8"}]`,
 			"subnets: 10.244.2.0/24 overlaps " + keep + not + "give the network another subnet; routes[0]: a gateway forwards no multicast to 224.0.0.0/4: " + link},
 	}

@@ -32,6 +32,14 @@ func GatewayKey(router string) string { return rowKey("gateway", router, nil, 0)
 // PartKey is the row key of a row of which a router or a network has only one. part names this row.
 func PartKey(part, of string) string { return rowKey(part, of, nil, 0) }
 
+// DHCPKey is the row key of what DHCP answers on a network for addresses of the subnet's family.
+func DHCPKey(network string, subnet netip.Prefix) string {
+	if subnet.Addr().Is6() {
+		return PartKey("DHCPv6", network)
+	}
+	return PartKey("DHCPv4", network)
+}
+
 // NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 

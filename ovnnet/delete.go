@@ -65,7 +65,7 @@ func (n *Networks) Delete(ctx context.Context, id string, force bool) error {
 // false as long as other rows exist.
 func (have *present) gone() bool {
 	return have.accepted == nil && len(have.switches()) == 0 && have.own.RouterPort == nil &&
-		len(have.routes)+len(have.nats)+len(have.strayPorts) == 0
+		len(have.routes)+len(have.nats)+len(have.strayPorts)+len(have.dhcp) == 0
 }
 
 // isOurs reports whether the switch at the network's key exists and names the network.
@@ -135,6 +135,7 @@ func (n *Networks) deleteRows(
 		ovndb.Map(map[string]string{nbrows.KeyNetwork: have.id}))}
 	b.Add(claims)
 	b.DeleteServices(have.id)
+	b.DeleteDHCP(have.id)
 	if err := n.ReleaseClaims(ctx, b, have.same(), "network "+have.id); err != nil {
 		return "", err
 	}

@@ -18,6 +18,8 @@ type Networks struct {
 	// PortMTU returns the MTU that a network's ports on its router need; 0: none. known is false while the networks on the
 	// router are not all known: then the ports keep what they have.
 	PortMTU func(network *netmodel.Network) (mtu int, known bool)
+	// PodMTU returns the MTU of pods on a network; 0: unknown.
+	PodMTU func(network *netmodel.Network) int
 }
 
 // New returns a Networks. gateways has the routers of the operator's configuration. widestIPAM is the prefix length of
@@ -26,6 +28,7 @@ func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks 
 	return &Networks{
 		Store: s, gateways: gateways, widestIPAM: widestIPAM,
 		PortMTU: func(*netmodel.Network) (int, bool) { return 0, false },
+		PodMTU:  func(network *netmodel.Network) int { return network.MTU },
 	}
 }
 

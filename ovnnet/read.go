@@ -47,6 +47,7 @@ func (n *Networks) readOnce(ctx context.Context, id string, network *netmodel.Ne
 	have := &present{id: id, networkRows: networkRows{
 		own: &nbrows.Switch{Guards: map[string]*nb.ACL{}}, claims: &nbrows.BookClaims{},
 		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
+		dhcp: map[string]*nb.DHCPOptions{},
 	}}
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
@@ -85,6 +86,7 @@ func (n *Networks) readOwn(ctx context.Context, have *present) error {
 		nbrows.ReadInto(reads, nb.NATTable, key, key, have.nats)
 	}
 	nbrows.ReadGuards(reads, have.id, own.Guards)
+	nbrows.ReadDHCP(reads, have.id, have.dhcp)
 	if err := reads.Do(ctx); err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ type networkRows struct {
 	nats   map[string]*nb.NAT
 	// claims are a localnet network's claims on addresses of its VLAN of the physical network.
 	claims *nbrows.BookClaims
+	// dhcp is what DHCP answers, by row key.
+	dhcp map[string]*nb.DHCPOptions
 }
 
 // switches returns the switches that exist: the network's own switch first, then the node switches by row key.
@@ -54,6 +56,9 @@ func (n *Networks) wanted(have *present, network *netmodel.Network, owner string
 	r.routes, r.nats = wantedRoutes(n.gateways, network)
 	n.setIPAM(r, network)
 	n.setPortMTUs(have, r, network)
+	mtu := n.PodMTU(network)
+	r.dhcp = nbrows.WantedDHCP(network, mtu, have.dhcp)
+	nbrows.SetAdvertisements(r.own.RouterPort, have.own.RouterPort, network, mtu)
 	return r
 }
 

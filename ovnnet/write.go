@@ -81,6 +81,7 @@ func (have *present) deleteNodes(b *nbrows.Batch, wanted *networkRows) {
 func (have *present) change(b *nbrows.Batch, wanted *networkRows) {
 	nbrows.Put(b, nb.CoppTable, wanted.accepted.UUID, have.accepted, wanted.accepted)
 	b.SetSwitch(have.own, wanted.own)
+	b.SetDHCP(have.id, have.dhcp, wanted.dhcp)
 	b.SetBookClaims(have.claims.Rows, wanted.claims)
 	for _, key := range nbrows.SortedKeys(wanted.nodes) {
 		b.SetSwitch(have.nodes[key], wanted.nodes[key])

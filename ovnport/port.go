@@ -160,6 +160,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 			keyNetwork: d.request.Network.ID(), keyNode: o.Node, keySandbox: o.Sandbox,
 		},
 	}
+	if network := d.request.Network; network.DHCP != nil {
+		row.Dhcpv4Options, row.Dhcpv6Options = dhcpOf(network)
+	}
 	if len(port.Claims) > 0 {
 		row.ExternalIDs[keyClaims] = strings.Join(port.Claims, " ")
 	}
@@ -181,6 +184,19 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 		row.Addresses = append(row.Addresses, "unknown")
 	}
 	return row
+}
+
+// dhcpOf returns the keys of what DHCP answers on a network, for each family that it has.
+func dhcpOf(network *netmodel.Network) (v4, v6 *string) {
+	for _, subnet := range network.Subnets {
+		key := ovndb.DHCPKey(network.ID(), subnet)
+		if subnet.Addr().Is4() {
+			v4 = &key
+		} else {
+			v6 = &key
+		}
+	}
+	return v4, v6
 }
 
 // podVersion is the version of the pod that the port's groups are chosen by. A port that another sandbox of the same

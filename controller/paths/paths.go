@@ -55,6 +55,7 @@ type Paths struct {
 	on       map[string]map[string]pathOf // by router and network
 	router   map[string]string            // by network
 	tooMany  map[string]bool              // the routers whose ports have no MTU for this
+	dhcp     map[string]bool              // the networks with DHCP that have no MTU of their own
 	// unread are the networks of NB that were not read since this controller leads; nil: they are not listed yet.
 	unread map[string]bool
 }
@@ -74,7 +75,7 @@ func New(c Config) *Paths {
 	p := &Paths{
 		Config: c,
 		nodes:  map[string]pathmtu.Sizes{}, on: map[string]map[string]pathOf{}, router: map[string]string{},
-		tooMany: map[string]bool{},
+		tooMany: map[string]bool{}, dhcp: map[string]bool{},
 	}
 	c.Engine.Register(kindPaths, func(ctx context.Context, _ engine.Item) error { return p.reconcile(ctx) })
 	return p
@@ -126,6 +127,14 @@ func (p *Paths) note(id string, accepted *netmodel.Network) {
 		p.on[router] = map[string]pathOf{}
 	}
 	p.on[router][id] = pathIn(accepted)
+}
+
+// Pods returns the MTU of pods on a network; 0: not known.
+func (p *Paths) Pods(network *netmodel.Network) int {
+	if network.MTU != 0 || !p.all {
+		return network.MTU
+	}
+	return p.smallest[network.Physical].MTU
 }
 
 // carried is the MTU of packets of a network between nodes; 0: not known. own is the network's own MTU.
@@ -228,6 +237,9 @@ func (p *Paths) HasBridge(physical string) (has, known bool) {
 func (p *Paths) Note(id string, accepted *netmodel.Network) {
 	wasKnown := p.known()
 	delete(p.unread, id)
+	if delete(p.dhcp, id); accepted != nil && accepted.DHCP != nil && accepted.MTU == 0 {
+		p.dhcp[id] = true
+	}
 	routers := []string{p.router[id]}
 	if accepted != nil {
 		routers = append(routers, accepted.RouterName())
@@ -293,6 +305,13 @@ func (p *Paths) queueAllPaths() {
 	}
 }
 
+// queueDHCP queues all networks whose machines hear by DHCP of the smallest MTU of all nodes.
+func (p *Paths) queueDHCP() {
+	for id := range p.dhcp {
+		p.Queue(id)
+	}
+}
+
 // reconcile reads the MTUs of some nodes, writes the smallest MTUs of all nodes if they have changed, and queues
 // the next pass.
 func (p *Paths) reconcile(ctx context.Context) error {
@@ -328,6 +347,7 @@ func (p *Paths) reconcile(ctx context.Context) error {
 	}
 	if !maps.Equal(smallest, p.smallest) || wasAll != p.all {
 		defer p.Bridges()
+		defer p.queueDHCP()
 	}
 	if !maps.Equal(smallest, p.smallest) {
 		for name, limit := range smallest {

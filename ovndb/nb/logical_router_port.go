@@ -10,6 +10,7 @@ type LogicalRouterPort struct {
 	UUID           string            `ovsdb:"_uuid"`
 	ExternalIDs    map[string]string `ovsdb:"external_ids"`
 	HaChassisGroup *string           `ovsdb:"ha_chassis_group"`
+	Ipv6RaConfigs  map[string]string `ovsdb:"ipv6_ra_configs"`
 	MAC            string            `ovsdb:"mac"`
 	Name           string            `ovsdb:"name"`
 	Networks       []string          `ovsdb:"networks" validate:"min=1"`

@@ -7,15 +7,17 @@ const LogicalSwitchPortTable = "Logical_Switch_Port"
 
 // LogicalSwitchPort defines an object in Logical_Switch_Port table
 type LogicalSwitchPort struct {
-	UUID         string            `ovsdb:"_uuid"`
-	Addresses    []string          `ovsdb:"addresses"`
-	Enabled      *bool             `ovsdb:"enabled"`
-	ExternalIDs  map[string]string `ovsdb:"external_ids"`
-	Name         string            `ovsdb:"name"`
-	Options      map[string]string `ovsdb:"options"`
-	PortSecurity []string          `ovsdb:"port_security"`
-	Tag          *int              `ovsdb:"tag" validate:"omitempty,min=1,max=4095"`
-	TagRequest   *int              `ovsdb:"tag_request" validate:"omitempty,min=0,max=4095"`
-	Type         string            `ovsdb:"type"`
-	Up           *bool             `ovsdb:"up"`
+	UUID          string            `ovsdb:"_uuid"`
+	Addresses     []string          `ovsdb:"addresses"`
+	Dhcpv4Options *string           `ovsdb:"dhcpv4_options"`
+	Dhcpv6Options *string           `ovsdb:"dhcpv6_options"`
+	Enabled       *bool             `ovsdb:"enabled"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+	Name          string            `ovsdb:"name"`
+	Options       map[string]string `ovsdb:"options"`
+	PortSecurity  []string          `ovsdb:"port_security"`
+	Tag           *int              `ovsdb:"tag" validate:"omitempty,min=1,max=4095"`
+	TagRequest    *int              `ovsdb:"tag_request" validate:"omitempty,min=0,max=4095"`
+	Type          string            `ovsdb:"type"`
+	Up            *bool             `ovsdb:"up"`
 }

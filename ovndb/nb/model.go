@@ -15,6 +15,7 @@ func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
 		"ACL":                         &ACL{},
 		"Copp":                        &Copp{},
+		"DHCP_Options":                &DHCPOptions{},
 		"HA_Chassis":                  &HAChassis{},
 		"HA_Chassis_Group":            &HAChassisGroup{},
 		"Load_Balancer":               &LoadBalancer{},
@@ -136,6 +137,38 @@ var schema = `{
           "name"
         ]
       ],
+      "isRoot": true
+    },
+    "DHCP_Options": {
+      "columns": {
+        "cidr": {
+          "type": "string"
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "options": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        }
+      },
       "isRoot": true
     },
     "HA_Chassis": {
@@ -408,6 +441,18 @@ var schema = `{
             "max": 1
           }
         },
+        "ipv6_ra_configs": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
         "mac": {
           "type": "string"
         },
@@ -527,6 +572,28 @@ var schema = `{
             },
             "min": 0,
             "max": "unlimited"
+          }
+        },
+        "dhcpv4_options": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "DHCP_Options",
+              "refType": "weak"
+            },
+            "min": 0,
+            "max": 1
+          }
+        },
+        "dhcpv6_options": {
+          "type": {
+            "key": {
+              "type": "uuid",
+              "refTable": "DHCP_Options",
+              "refType": "weak"
+            },
+            "min": 0,
+            "max": 1
           }
         },
         "enabled": {

@@ -12,6 +12,7 @@ import (
 // Each switch with pods has ACLs, its guards, that deny what a DHCP server sends. They are ACLs of the switch, so they
 // exist before a pod's first packet, and no port needs a membership. They track no connection, and do not make OVN
 // track one. No ACL of a policy decides about these packets: OVN asks those after the load balancer, and these before.
+// On a network with DHCP, two more let requests of DHCP pass to OVN, and no further.
 
 // fromDHCPServer matches what a DHCP server sends. Open vSwitch shows no ports of fragments, also not of the first one.
 // No server's answer is so long that it needs fragments. So UDP in fragments is denied to where these answers go: to
@@ -19,23 +20,47 @@ import (
 const fromDHCPServer = "(udp.src == {67, 547} || " +
 	"(udp && ip.is_frag && (ip4.dst == 255.255.255.255 || ip6.dst == {fe80::/10, ff02::1})))"
 
+// toDHCP matches what machines on a network ask of DHCP that OVN answers: all servers, or its own address; "": OVN
+// answers none.
+func toDHCP(network *netmodel.Network) string {
+	if network.DHCP == nil {
+		return ""
+	}
+	var asked []string
+	for i, subnet := range network.Subnets {
+		match := "(ip6.dst == ff02::1:2 && udp.src == 546 && udp.dst == 547)"
+		if subnet.Addr().Is4() {
+			match = fmt.Sprintf("(ip4.dst == {255.255.255.255, %s} && udp.src == 68 && udp.dst == 67)", network.Gateway(i))
+		}
+		asked = append(asked, match)
+	}
+	return strings.Join(asked, " || ")
+}
+
 // guardACL is one of the guards. Its name is in its row key.
 type guardACL struct {
-	name     string
-	priority int
-	action   string
+	name      string
+	direction string
+	priority  int
+	action    string
 }
 
 var (
 	// exempts lets pass what the ports send that may. The next one would deny it. The priority is the highest one.
-	exempts = guardACL{"exempt", 32767, "allow"}
-	denies  = guardACL{"drop", 32766, "drop"}
+	exempts = guardACL{"exempt", fromPort, 32767, "allow"}
+	denies  = guardACL{"drop", fromPort, 32766, "drop"}
 	// untracks decides nothing, because denies has the same match. But OVN sends nothing through connection tracking that
 	// an ACL with this action matches. On a switch with stateful ACLs, OVN lets replies of a tracked connection pass.
-	untracks = guardACL{"untrack", 32765, "allow-stateless"}
+	untracks = guardACL{"untrack", fromPort, 32765, "allow-stateless"}
+	// admits lets requests of DHCP pass whatever policies deny, if OVN answers them: it does so after all ACLs of
+	// packets from ports. It does not answer what is no request, and ends keeps that from all ports.
+	admits = guardACL{"admit", fromPort, 32767, "allow"}
+	ends   = guardACL{"end", "to-lport", 32767, "drop"}
 )
 
-var guards = []guardACL{exempts, denies, untracks}
+const fromPort = "from-lport"
+
+var guards = []guardACL{exempts, denies, untracks, admits, ends}
 
 // GuardCount is the number of rows that ReadGuards reads.
 var GuardCount = len(guards)
@@ -44,7 +69,7 @@ var GuardCount = len(guards)
 func (g guardACL) key(sw string) string { return ovndb.PartKey("DHCP guard "+g.name, sw) }
 
 func (g guardACL) row(key, match string) *nb.ACL {
-	return &nb.ACL{UUID: key, Direction: "from-lport", Priority: g.priority, Match: match, Action: g.action}
+	return &nb.ACL{UUID: key, Direction: g.direction, Priority: g.priority, Match: match, Action: g.action}
 }
 
 // ReadGuards adds the guards of a switch, for rows by row key.
@@ -66,13 +91,20 @@ func (p *Switch) wantedGuards() map[string]*nb.ACL {
 	rows := map[string]*nb.ACL{}
 	for _, g := range guards {
 		match := fromDHCPServer
-		if g == exempts {
-			if len(ports) == 0 {
+		switch g {
+		case exempts:
+			if match = "inport == {" + strings.Join(ports, ", ") + "} && " + match; len(ports) == 0 {
 				continue
 			}
-			match = "inport == {" + strings.Join(ports, ", ") + "} && " + match
+		case admits, ends:
+			if match = p.toDHCP; match == "" {
+				continue
+			}
 		}
 		row := g.row(g.key(p.Row.Name), match)
+		if g == admits {
+			row.Options = map[string]string{"apply-after-lb": "true"} // as those of policies
+		}
 		row.ExternalIDs = map[string]string{KeyNetwork: p.Row.ExternalIDs[KeyNetwork]}
 		rows[row.UUID] = row
 	}

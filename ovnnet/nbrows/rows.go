@@ -69,11 +69,12 @@ type Switch struct {
 	Localnet     *nb.LogicalSwitchPort // on a localnet network: the port to the physical network
 	SubnetClaims []*nb.Copp            // of a node switch: the claims on its node subnets
 	Guards       map[string]*nb.ACL    // of a present switch: the ACLs of ReadGuards, by row key
+	toDHCP       string                // of a wanted switch: the match of what OVN answers by DHCP; "": it answers none
 }
 
 // NewSwitch returns the wanted rows of a network's own switch, or of a node switch if network is a node's view.
 func NewSwitch(network *netmodel.Network) *Switch {
-	p := &Switch{Row: switchRow(network)}
+	p := &Switch{Row: switchRow(network), toDHCP: toDHCP(network)}
 	id, router := network.ID(), network.RouterName()
 	if network.Topology == netmodel.Localnet {
 		p.Localnet = ProviderRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN,

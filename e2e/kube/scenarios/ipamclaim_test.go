@@ -3,12 +3,15 @@
 package scenarios
 
 import (
+	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
 // claimKind is the definition of IPAMClaims, with the fields of version 0.5.1-alpha of its module.
@@ -71,7 +74,8 @@ func (w *world) claimIs(name, pod string, addresses []string) {
 }
 
 // TestIPAMClaims: pods as KubeVirt makes them for a virtual machine, on the chart's own OVN. The machine keeps its
-// addresses and its MAC: stopped and started on another node, its pod ended by itself, or deleted by force, and migrated. The definition
+// addresses and its MAC: stopped and started on another node, its pod ended by itself, or deleted by force,
+// and migrated. Its guest hears of them by DHCP when the network gets it. The definition
 // of the kind comes late; an IPAMClaim of another network is refused by name; its deletion frees the addresses.
 func TestIPAMClaims(t *testing.T) {
 	t.Parallel()
@@ -139,6 +143,35 @@ func TestIPAMClaims(t *testing.T) {
 		same("launcher-5")
 		w.kubectl("delete", "pod", "launcher-5")
 		same("launcher-6")
+	})
+	w.run("DHCP", func(w *world) {
+		withDHCP := strings.Replace(vms, "}", `,"dhcp":{"dns":["10.51.0.53"]}}`, 1)
+		w.Must(w.Apply(w.Ctx, nad("vms", withDHCP)))
+		w.until(func() error {
+			if out := w.multinet("nbctl", "--", "--bare", "--columns=options", "list", "DHCP_Options"); !strings.Contains(out, "mtu=") {
+				return fmt.Errorf("DHCP_Options are %q", out)
+			}
+			return nil
+		})
+		w.multinet("nbctl", "--", "--wait=hv", "sync")
+		netns, err := w.Node("node2").PodNetNS(w.Ctx, "default/launcher-6")
+		w.Must(err)
+		within := func(ctx context.Context, command ...string) (string, error) {
+			out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns}, command...)...).CombinedOutput()
+			return string(out), err
+		}
+		for family, want := range map[string]map[string]string{
+			"-4": {"ip_address": first.ips()[0], "domain_name_servers": "10.51.0.53", "interface_mtu": fmt.Sprint(first.MTU)},
+			"-6": {"ip6_address": first.ips()[1]},
+		} {
+			heard, err := labtest.Lease(w.Ctx, within, w.T.TempDir(), family, "net1")
+			w.Must(err)
+			for key, value := range want {
+				if heard[key] != value {
+					w.T.Errorf("the guest hears %s %q by dhclient %s, want %q: %v", key, heard[key], family, value, heard)
+				}
+			}
+		}
 	})
 	w.run("deleted", func(w *world) {
 		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
