@@ -174,6 +174,15 @@ var localnetKeys = []key{
 			"not on `layer3`",
 		preset: "`false`",
 	},
+	{
+		name: "ranges", parse: read((*Network).setRanges), check: (*Network).checkRoom, change: forNewPods,
+		most: MaxRanges, count: func(n *Network) int { return len(n.Ranges) },
+		value: (*Network).rangesJSON,
+		line:  "Ranges", show: (*Network).rangeWords, schema: `{"type": "array", "items": {"type": "object"}}`,
+		doc: "`[{\"from\": \"10.1.0.100\", \"to\": \"10.1.0.199\"}]`: the addresses of pods and Services that request " +
+			"none, at most 64; of a subnet without any, all. A pod may still request any other; not on `layer3`",
+		preset: "the subnets",
+	},
 }
 
 // overlayKeys are further keys of ovn-kubernetes' NADs. Those of its own plugin have no effect.

@@ -39,7 +39,8 @@ var samples = map[string]struct{ from, to string }{
 	"allowPersistentIPs": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","allowPersistentIPs":true`)},
 	"addressConflictWait": {config(`"topology":"localnet","physicalNetworkName":"a"`),
 		config(`"topology":"localnet","physicalNetworkName":"a","addressConflictWait":"2s"`)},
-	"dhcp": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","dhcp":{"dns":["10.1.0.53","fd00::53"],"domain":"example.org","leaseTime":"12h","defaultRoute":false}`)},
+	"ranges": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","ranges":[{"from":"10.1.0.9","to":"10.1.0.10"},{"from":"10.1.0.3","to":"10.1.0.5"}]`)},
+	"dhcp":   {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","dhcp":{"dns":["10.1.0.53","fd00::53"],"domain":"example.org","leaseTime":"12h","defaultRoute":false}`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,
 		`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `,{"type":"tuning"}]}`},
 }

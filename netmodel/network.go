@@ -29,6 +29,7 @@ type Network struct {
 	Subnets        []netip.Prefix // at most one per family, IPv4 first; empty: no addresses, MAC only
 	NodeSubnetBits []int          // of Layer3: the prefix length of the node subnets of each subnet
 	Exclude        []netip.Prefix
+	Ranges         []Span       // of dynamic addresses, ascending; a subnet that has none of them is a range
 	Gateways       []netip.Addr // one per subnet, in the same order; none of Layer3 and with a PointToPoint subnet
 	Router         string       // the full name of the logical router in the configuration; "": none
 	Guests         []Guest      // other namespaces that may join the router, on a network of the router's namespace
@@ -74,9 +75,28 @@ func (n *Network) Gateway(i int) netip.Addr {
 	return n.Gateways[i]
 }
 
-// Pool is the set of addresses of the i-th subnet that can be leased, without the given ones.
+// Leasable is the set of addresses of the i-th subnet that can be leased.
+func (n *Network) Leasable(i int) Pool { return newPool(n.Subnets[i], n.reserved(i, nil)) }
+
+// Pool is the set of addresses of the i-th subnet that are given to those who request none, without the given ones.
 func (n *Network) Pool(i int, without ...netip.Addr) Pool {
-	return newPool(n.Subnets[i], n.Exclude, slices.Concat(n.Gateways, without))
+	return newPool(n.Subnets[i], append(n.reserved(i, without), n.beyondRanges(i)...))
+}
+
+// reserved are the ranges of the i-th subnet that are not leased.
+func (n *Network) reserved(i int, more []netip.Addr) (ranges []Span) {
+	subnet := n.Subnets[i]
+	for _, e := range n.Exclude {
+		if e.Addr().Is4() == subnet.Addr().Is4() {
+			ranges = append(ranges, Span{e.Addr(), LastAddr(e)})
+		}
+	}
+	for _, a := range slices.Concat(n.Gateways, more) {
+		if subnet.Contains(a) {
+			ranges = append(ranges, Span{a, a})
+		}
+	}
+	return ranges
 }
 
 // SubnetOf is the index of the subnet that contains the address; -1 if none does.
@@ -335,7 +355,7 @@ func (n *Network) checkRoom() error {
 			none = slices.Contains(n.Exclude, subnet)
 		}
 		if none {
-			return fmt.Errorf("excludeSubnets: nothing of %s is left for pods", subnet)
+			return fmt.Errorf("%s: nothing of %s is left for pods", n.boundKey(), subnet)
 		}
 	}
 	return nil

@@ -20,22 +20,11 @@ type Pool struct {
 // Span is a closed range of addresses.
 type Span struct{ First, Last netip.Addr }
 
-// newPool returns the pool of a subnet.
-func newPool(subnet netip.Prefix, excluded []netip.Prefix, gateways []netip.Addr) Pool {
+// newPool returns the pool of a subnet, without these ranges.
+func newPool(subnet netip.Prefix, cuts []Span) Pool {
 	first, last := subnet.Addr().Next(), lastLeasable(subnet)
 	if PointToPoint(subnet) {
 		first, last = subnet.Addr(), LastAddr(subnet)
-	}
-	cuts := make([]Span, 0, len(excluded)+len(gateways))
-	for _, e := range excluded {
-		if e.Addr().Is4() == subnet.Addr().Is4() {
-			cuts = append(cuts, Span{e.Addr(), LastAddr(e)})
-		}
-	}
-	for _, g := range gateways {
-		if subnet.Contains(g) {
-			cuts = append(cuts, Span{g, g})
-		}
 	}
 	slices.SortFunc(cuts, func(a, b Span) int { return a.First.Compare(b.First) })
 	p := Pool{Subnet: subnet}

@@ -54,6 +54,11 @@ func TestPool(t *testing.T) {
 		{"/95", `"subnets":"fd01::/95"`, 1<<32 - 2, "fd01::2..fd01::ffff:ffff"},
 		{"/64", `"subnets":"fd01::/64"`, 1<<32 - 2, "fd01::2..fd01::ffff:ffff"},
 		{"/64, gateway far up", `"subnets":"fd01::/64","gateway":"fd01::1:0:0:1"`, 1<<32 - 1, "fd01::1..fd01::ffff:ffff"},
+		{"a range", `"subnets":"10.1.0.0/24","ranges":[{"from":"10.1.0.100","to":"10.1.0.199"}]`, 100, "10.1.0.100..10.1.0.199"},
+		{"all as a range", `"subnets":"10.1.0.0/24","ranges":[{"from":"10.1.0.0","to":"10.1.0.255"}]`, 253, "10.1.0.2..10.1.0.254"},
+		{"a range less a part", `"subnets":"10.1.0.0/24","ranges":[{"from":"10.1.0.100","to":"10.1.0.199"}],"excludeSubnets":"10.1.0.128/25"`, 28, "10.1.0.100..10.1.0.127"},
+		{"a range of IPv6", `"subnets":"fd01::/64","ranges":[{"from":"fd01::1:0","to":"fd01::1:ff"}]`, 256, "fd01::1:0..fd01::1:ff"},
+		{"a range of the other family", `"subnets":"10.1.0.0/29,fd01::/64","ranges":[{"from":"fd01::9","to":"fd01::9"}]`, 5, "10.1.0.2..10.1.0.6"},
 		{"/64 less much", `"subnets":"fd01::/64","excludeSubnets":"fd01::8000:0/97,fd01:0:0:0:8000::/65,fd01::/112"`, 1<<31 - 1<<16, "fd01::1:0..fd01::7fff:ffff"},
 	}
 	for _, tt := range tests {
@@ -100,40 +105,54 @@ func TestAtBeyondThePoolPanics(t *testing.T) {
 func TestPoolIsWhatCountingFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
-		subnet, exclude, gateway := randomNetwork(rng)
-		var want []netip.Addr
+		n := randomNetwork(rng)
+		subnet := n.Subnets[0]
+		var leasable, dynamic []netip.Addr
 		for a := subnet.Addr().Next(); subnet.Contains(a); a = a.Next() {
-			if a == gateway || a.Is4() && !subnet.Contains(a.Next()) ||
-				slices.ContainsFunc(exclude, func(e netip.Prefix) bool { return e.Contains(a) }) {
+			if a == n.Gateways[0] || a.Is4() && !subnet.Contains(a.Next()) ||
+				slices.ContainsFunc(n.Exclude, func(e netip.Prefix) bool { return e.Contains(a) }) {
 				continue
 			}
-			want = append(want, a)
+			leasable = append(leasable, a)
+			if len(n.Ranges) == 0 || slices.ContainsFunc(n.Ranges, Span{a, a}.overlaps) {
+				dynamic = append(dynamic, a)
+			}
 		}
-		pool := newPool(subnet, exclude, []netip.Addr{gateway})
-		var got []netip.Addr
-		for i := range pool.Size() {
-			got = append(got, pool.At(i))
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("%s without %v and %s:\ngot  %v\nwant %v", subnet, exclude, gateway, got, want)
-		}
-		for a, past := subnet.Addr().Prev(), LastAddr(subnet).Next().Next(); a != past; a = a.Next() {
-			if pool.Contains(a) != slices.Contains(want, a) {
-				t.Fatalf("%s without %v and %s: Contains(%s) is %t", subnet, exclude, gateway, a, pool.Contains(a))
+		for _, tt := range []struct {
+			pool Pool
+			want []netip.Addr
+		}{{n.Leasable(0), leasable}, {n.Pool(0), dynamic}} {
+			var got []netip.Addr
+			for i := range tt.pool.Size() {
+				got = append(got, tt.pool.At(i))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Fatalf("%s without %v and %s, ranges %v:\ngot  %v\nwant %v", subnet, n.Exclude, n.Gateways[0], n.Ranges, got, tt.want)
+			}
+			for a, past := subnet.Addr().Prev(), LastAddr(subnet).Next().Next(); a != past; a = a.Next() {
+				if tt.pool.Contains(a) != slices.Contains(tt.want, a) {
+					t.Fatalf("%s without %v and %s, ranges %v: Contains(%s) is %t", subnet, n.Exclude, n.Gateways[0], n.Ranges, a, tt.pool.Contains(a))
+				}
 			}
 		}
 	}
 }
 
-// randomNetwork is a subnet of 4 to 128 addresses with up to five excluded nets, which may overlap.
-func randomNetwork(rng *rand.Rand) (subnet netip.Prefix, exclude []netip.Prefix, gateway netip.Addr) {
+// randomNetwork has a subnet of 4 to 128 addresses with up to five excluded nets, which may overlap, and up to three ranges.
+func randomNetwork(rng *rand.Rand) *Network {
 	base := netip.MustParseAddr([]string{"10.1.255.128", "fd01::ffff:ff80", "fd01::ff:0:0"}[rng.IntN(3)])
 	host := 2 + rng.IntN(6)
-	subnet = netip.PrefixFrom(addTo(base, rng.Uint64N(128)), base.BitLen()-host).Masked()
+	subnet := netip.PrefixFrom(addTo(base, rng.Uint64N(128)), base.BitLen()-host).Masked()
+	n := &Network{Subnets: []netip.Prefix{subnet}, Gateways: []netip.Addr{addTo(subnet.Addr(), 1+rng.Uint64N(1<<host-2))}}
 	for range rng.IntN(6) {
-		exclude = append(exclude, netip.PrefixFrom(addTo(subnet.Addr(), rng.Uint64N(1<<host)), subnet.Bits()+rng.IntN(host+1)).Masked())
+		n.Exclude = append(n.Exclude, netip.PrefixFrom(addTo(subnet.Addr(), rng.Uint64N(1<<host)), subnet.Bits()+rng.IntN(host+1)).Masked())
 	}
-	return subnet, exclude, addTo(subnet.Addr(), 1+rng.Uint64N(1<<host-2))
+	for at, left := uint64(0), rng.IntN(4); left > 0 && at < 1<<host; left-- {
+		first := at + rng.Uint64N(1<<host-at)
+		last := first + rng.Uint64N(1<<host-first)
+		n.Ranges, at = append(n.Ranges, Span{addTo(subnet.Addr(), first), addTo(subnet.Addr(), last)}), last+1
+	}
+	return n
 }
 
 func TestLastAddr(t *testing.T) {
@@ -159,10 +178,11 @@ func BenchmarkPool(b *testing.B) {
 	for i := range uint64(128) {
 		exclude = append(exclude, netip.PrefixFrom(addTo(netip.MustParseAddr("10.1.0.0"), i*512), 24))
 	}
-	subnet, gateways := netip.MustParsePrefix("10.1.0.0/16"), []netip.Addr{netip.MustParseAddr("10.1.1.1")}
+	n := &Network{Subnets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Exclude: exclude,
+		Gateways: []netip.Addr{netip.MustParseAddr("10.1.1.1")}}
 	b.ReportAllocs()
 	for b.Loop() {
-		p := newPool(subnet, exclude, gateways)
+		p := n.Pool(0)
 		p.At(p.Size() - 1)
 	}
 }

@@ -31,7 +31,7 @@ func WidestOf(own *nb.LogicalSwitch) int {
 func setIPAM(row *nb.LogicalSwitch, network *netmodel.Network, i int) {
 	subnet := network.Subnets[i]
 	hosts := uint64(1)<<(32-subnet.Bits()) - 2
-	if leased := network.Pool(i).Size() + 1; leased == hosts { // + 1 for the gateway
+	if leased := network.Leasable(i).Size() + 1; leased == hosts { // + 1 for the gateway
 		return
 	}
 	row.OtherConfig[ipamSubnet], row.OtherConfig[ipamExclude] = subnet.String(), ours(network, i)

@@ -166,7 +166,7 @@ func switchRow(network *netmodel.Network) *nb.LogicalSwitch {
 // ranges, because OVN ignores a CIDR in exclude_ips.
 func ours(network *netmodel.Network, i int) string {
 	words := []string{network.Gateways[i].String()}
-	for _, span := range network.Pool(i).Spans() {
+	for _, span := range network.Leasable(i).Spans() {
 		if span.First == span.Last {
 			words = append(words, span.First.String())
 		} else {

@@ -29,9 +29,9 @@ func (s *Services) choose(
 		return w.Fixed, nil
 	}
 	for _, i := range subnets {
-		pool := have.network.Pool(i)
+		pool, leasable := have.network.Pool(i), have.network.Leasable(i) // it keeps its address when the ranges change
 		at := slices.IndexFunc(have.addresses, func(a netip.Addr) bool {
-			return a.Is4() == pool.Subnet.Addr().Is4() && pool.Contains(a) && have.network.CheckVirtual(a) == nil &&
+			return a.Is4() == pool.Subnet.Addr().Is4() && leasable.Contains(a) && have.network.CheckVirtual(a) == nil &&
 				have.free(have.holders[a])
 		})
 		var a netip.Addr
