@@ -121,6 +121,9 @@ func (w *world) consistent(p *lab.Pod, want []string) {
 			w.Must(err)
 			security += " " + conf.LinkLocal(mac).String()
 		}
+		if _, guest, ok := strings.Cut(row.PortSecurity, " fe80::8000:0:0:0/65"); ok && row.ExternalIDs["ovn-multinet/ipam-claim"] != "" {
+			security += " fe80::8000:0:0:0/65" + guest // TestGuestLinkLocal
+		}
 		if w.onPhysicalNetwork(row) && strings.Contains(addresses, ".") {
 			security += " 0.0.0.0" // of ARP probes
 		}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
@@ -98,6 +100,60 @@ func TestDHCP(t *testing.T) {
 		if out := w.Exec(neighbour, "ip", "-6", "route", "show", "default", "dev", "net1"); out != "" {
 			t.Errorf("%s took a default route from an advertisement: %s", neighbour, out)
 		}
+	})
+	w.part("a link-local address that is not made from the MAC", func(t *testing.T, w *world) {
+		g.w = w
+		g.exec("sh", "-ec", "sysctl -qw net.ipv6.conf.eth0.stable_secret=2001:db8::1 net.ipv6.conf.eth0.accept_dad=0; "+
+			"ip link set eth0 addrgenmode stable_secret; ip link set eth0 down; ip link set eth0 up")
+		own := strings.Fields(g.exec("ip", "-6", "-brief", "addr", "show", "dev", "eth0", "scope", "link"))
+		if len(own) != 3 || strings.Contains(own[2], "ff:fe") {
+			t.Fatalf("%s has %q, want one address that is not made from its MAC", g, own)
+		}
+		w.Eventually(func() error { // its solicitation has an answer
+			if out := g.exec("ip", "-6", "route", "show", "default"); !strings.Contains(out, "proto ra") {
+				return fmt.Errorf("%s has the default route %q", g, out)
+			}
+			return nil
+		})
+		g.hears("-6", v6)
+		address, _, _ := strings.Cut(own[2], "/")
+		w.Eventually(func() error { // neighbour discovery, and echoes to it
+			_, err := neighbour.Exec(w.Ctx, "ping", "-6", "-c1", "-W2", address+"%net1")
+			return err
+		})
+		// What it sends from the router's address, or from another pod's, arrives nowhere.
+		witness := w.Attached(1, "witness", "vms")
+		local := func(p *lab.Pod) (mac net.HardwareAddr, a netip.Addr) {
+			mac, err := net.ParseMAC(w.Links(p)["net1"].MAC)
+			w.Must(err)
+			return mac, conf.LinkLocal(mac)
+		}
+		heard := w.listenOn(witness, "net1", "udp6", markPort)
+		w.Must(heard.SetReadDeadline(time.Now().Add(patience)))
+		mac, to := local(witness)
+		_, other := local(neighbour)
+		g.exec("ip", "neigh", "replace", to.String(), "lladdr", mac.String(), "dev", "eth0", "nud", "permanent")
+		for _, from := range []string{"fe80::858:aff:fe07:1", other.String(), address} { // the last one is its own
+			g.exec("ip", "addr", "replace", from+"/64", "dev", "eth0", "nodad")
+			w.Must(g.Do(func() error {
+				c, err := net.DialUDP("udp6", &net.UDPAddr{IP: net.ParseIP(from), Zone: "eth0"}, &net.UDPAddr{IP: to.AsSlice(), Port: markPort, Zone: "eth0"})
+				if err == nil {
+					_, err = c.Write([]byte(from))
+					c.Close()
+				}
+				return err
+			}))
+			if from != address {
+				g.exec("ip", "addr", "del", from+"/64", "dev", "eth0")
+			}
+		}
+		b := make([]byte, 64)
+		n, _, err := heard.ReadFrom(b)
+		w.Must(err)
+		if string(b[:n]) != address {
+			t.Errorf("%s heard %s at %s, which is not its own", witness, g, b[:n])
+		}
+		w.End(witness)
 	})
 	w.part("policies that deny all", func(_ *testing.T, w *world) {
 		g.w = w

@@ -12,3 +12,6 @@ func (n *NB) Waiting() int {
 	defer n.group.mu.Unlock()
 	return len(n.group.waiting)
 }
+
+// GuestLinkLocal are the link-local addresses that a guest may use beside that of its MAC.
+var GuestLinkLocal = guestLinkLocal

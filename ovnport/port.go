@@ -133,13 +133,19 @@ func (p *Port) text() string {
 //
 // On a physical network it names 0.0.0.0, which is the sender of ARP probes (RFC 5227): OVN drops them otherwise. Its
 // port security lets the probes of IPv6 through anyhow.
-func (p *Port) security(physical bool) string {
+//
+// A guest on an overlay network may have another link-local address than that of its MAC. On a physical network, this
+// could be the address of a router there.
+func (p *Port) security(physical, guest bool) string {
 	text := p.text()
 	has := func(is func(netip.Addr) bool) bool {
 		return slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return is(a.Addr()) })
 	}
 	if has(netip.Addr.Is6) {
 		text += " " + conf.LinkLocal(p.MAC).String()
+	}
+	if has(netip.Addr.Is6) && guest && !physical {
+		text += " " + guestLinkLocal
 	}
 	if physical && has(netip.Addr.Is4) {
 		text += " " + netip.IPv4Unspecified().String()
@@ -178,7 +184,8 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	}
 	if d.request.Network.PortSecurity {
 		_, physical := d.request.Network.PhysicalVLAN()
-		row.PortSecurity = []string{port.security(physical)}
+		guest := d.request.IPAMClaim != "" || d.request.Network.DHCP != nil
+		row.PortSecurity = []string{port.security(physical, guest)}
 	} else {
 		// Without port security the pod may send from MACs that OVN does not know: OVN floods packets to them.
 		row.Addresses = append(row.Addresses, "unknown")
