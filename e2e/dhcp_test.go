@@ -16,7 +16,7 @@ import (
 )
 
 // dhcpNetwork is a network on a router, with routes and all options.
-const dhcpNetwork = `{"cniVersion":"1.0.0","name":"vm-net","type":"ovn-multinet","subnets":"10.7.0.0/24,fd07::/64","router":"core",
+const dhcpNetwork = `{"cniVersion":"1.0.0","name":"vm-net","type":"ovn-multinet","subnets":"10.7.0.0/24,fd07::/64","router":"core","allowPersistentIPs":true,
 	"routes":[{"dst":"10.9.0.0/16"},{"dst":"10.8.0.0/24","gw":"10.7.0.9"}],
 	"dhcp":{"dns":["10.7.0.53","10.9.0.53","fd07::53"],"domain":"example.org","leaseTime":"2h"}}`
 
@@ -72,7 +72,8 @@ func TestDHCP(t *testing.T) {
 	w.network("plain", fmt.Sprintf(plain, ""))
 	w.dhcpIs("shop/vms", "mtu=")
 	w.Base = w.Snapshot()
-	vm, neighbour := w.Attached(0, "launcher", "vms"), w.Attached(1, "neighbour", "vms")
+	w.Must(w.WriteManifest("claim.yaml", vmClaim))
+	vm, neighbour := w.Attached(0, "launcher", vmRequest), w.Attached(1, "neighbour", "vms")
 	link := w.Links(vm)["net1"]
 	g := w.dhcpGuest(vm)
 	mtu := fmt.Sprint(link.MTU)
@@ -80,6 +81,7 @@ func TestDHCP(t *testing.T) {
 		"ip_address": link.IPs()[0], "subnet_mask": "255.255.255.0", "routers": "10.7.0.1", "interface_mtu": mtu,
 		"domain_name_servers": "10.7.0.53 10.9.0.53", "domain_name": "example.org", "dhcp_lease_time": "7200",
 		"dhcp_server_identifier":          "10.7.0.1",
+		"host_name":                       "vm",
 		"rfc3442_classless_static_routes": "24 10 8 0 10 7 0 9 16 10 9 10 7 0 1 0 10 7 0 1",
 	}
 	v6 := map[string]string{"ip6_address": link.IPs()[1], "dhcp6_name_servers": "fd07::53"}
@@ -203,5 +205,6 @@ func TestDHCP(t *testing.T) {
 		w.End(p)
 	})
 	w.End(vm, neighbour)
+	w.Must(w.RemoveManifest("claim.yaml"))
 	w.AsBefore()
 }

@@ -223,7 +223,7 @@ func TestIPAMClaims(t *testing.T) {
 		w.MustReach(client, link.IPs()...)
 		w.Must(w.Nodes[0].KillAgent())
 		w.Must(w.Nodes[0].StartAgent(w.Ctx))
-		w.NBCtl("lsp-del", "shop/vm.net/ipam:claim")
+		w.NBCtl("--wait=hv", "lsp-del", "shop/vm.net/ipam:claim") // the node has its flows no more
 		w.Eventually(func() error { return errors.Join(w.Reaches(client, link.IPs()[0]), w.Reaches(client, link.IPs()[1])) })
 	})
 	for node, name := range []string{"on the node", "on another node"} {

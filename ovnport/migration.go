@@ -55,9 +55,9 @@ func (e *ensureCall) join(t *txn, d *draft) {
 	t.add(unchangedOwner(row)...)
 	t.add(ovndb.Update(nb.LogicalSwitchPortTable, row.UUID, ovsdb.Row{
 		"external_ids": ovndb.Map(ids),
-		"options": ovndb.Map(map[string]string{
+		"options": ovndb.Map(withHostname(row, map[string]string{
 			optionChassis: sourceChassis(row) + "," + o.Chassis, optionStrategy: "rarp",
-		}),
+		})),
 	}))
 }
 
@@ -116,6 +116,14 @@ func narrow(row *nb.LogicalSwitchPort, ids map[string]string, chassis string) ov
 	ids = maps.Clone(ids)
 	ids[keyTarget] = noTarget
 	return ovndb.Update(nb.LogicalSwitchPortTable, row.UUID, ovsdb.Row{
-		"external_ids": ovndb.Map(ids), "options": ovndb.Map(map[string]string{optionChassis: chassis}),
+		"external_ids": ovndb.Map(ids), "options": ovndb.Map(withHostname(row, map[string]string{optionChassis: chassis})),
 	})
+}
+
+// withHostname adds the host name that a port has to its next options.
+func withHostname(row *nb.LogicalSwitchPort, options map[string]string) map[string]string {
+	if name := row.Options[optionHostname]; name != "" {
+		options[optionHostname] = name
+	}
+	return options
 }

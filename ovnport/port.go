@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -175,6 +176,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	if id := d.request.IPAMClaim; id != "" { // two pods share the port while the machine migrates
 		row.ExternalIDs[ovndb.IPAMClaimMark], row.ExternalIDs[keyTarget] = id, noTarget
 		delete(row.Options, "iface-id-ver")
+		if name := hostnameOf(id); name != "" && d.request.Network.DHCP != nil {
+			row.Options[optionHostname] = strconv.Quote(name) // OVN copies it into an expression
+		}
 	}
 	if version := d.podVersion(o); version != "" {
 		row.ExternalIDs[ovndb.PodVersionKey] = version
@@ -204,6 +208,17 @@ func dhcpOf(network *netmodel.Network) (v4, v6 *string) {
 		}
 	}
 	return v4, v6
+}
+
+// optionHostname is the host name that DHCP offers, in the options of a port.
+const optionHostname = "hostname"
+
+// hostnameOf returns the name of a virtual machine as a host name: KubeVirt calls the IPAMClaim <machine>.<network>. A
+// host name has 63 characters (RFC 1123, section 2.1) and no dot.
+func hostnameOf(claim string) string {
+	_, name, _ := strings.Cut(claim, "/")
+	name, _, _ = strings.Cut(name, ".")
+	return strings.TrimRight(name[:min(len(name), 63)], "-")
 }
 
 // podVersion is the version of the pod that the port's groups are chosen by. A port that another sandbox of the same

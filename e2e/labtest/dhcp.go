@@ -10,7 +10,7 @@ import (
 // dhclientConf requests what a guest needs. Option 121 is not built into dhclient.
 const dhclientConf = `timeout 60;
 option rfc3442-classless-static-routes code 121 = array of unsigned integer 8;
-request subnet-mask, routers, interface-mtu, domain-name-servers, domain-name, rfc3442-classless-static-routes,
+request subnet-mask, host-name, routers, interface-mtu, domain-name-servers, domain-name, rfc3442-classless-static-routes,
 	dhcp6.name-servers;
 `
 
