@@ -80,7 +80,7 @@ func (n *NB) findEpoch(ctx context.Context, node string, another bool) (string, 
 			return epochIn(list), err
 		}
 	}
-	return n.setEpoch(ctx, node) // an older version made the list without a epoch, or answers were lost
+	return n.setEpoch(ctx, node) // an older version made the list without an epoch, or answers were lost
 }
 
 // shutOut sets another epoch if an answer was lost since the last one was set.
