@@ -13,7 +13,7 @@ const (
 	dhcpBytes   = 1500 // rows of both families, and the ACL that lets the requests pass
 )
 
-// Cost is what the network needs in OVN without pods. Its flows, 200 to 350, are on the nodes with its pods alone.
+// Cost is what the network needs in OVN without pods. Its flows, 150 to 400, are on the nodes with its pods alone.
 func (n *Network) Cost() (c cost.Cost) {
 	c[cost.Bytes] = switchBytes + len(n.Canonical())
 	for _, r := range n.Exclude {
