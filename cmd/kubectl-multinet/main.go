@@ -47,9 +47,9 @@ database is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		checkCommand(), networkCommand(), policyCommand(), allowedCommand(), serviceCommand(), forgetCommand(), gcCommand(),
-		kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(), objectsCommand(), backupCommand(),
-		restoreCommand())
+		checkCommand(), networkCommand(), whoCommand(), policyCommand(), allowedCommand(), serviceCommand(),
+		forgetCommand(), gcCommand(), kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(),
+		objectsCommand(), backupCommand(), restoreCommand())
 	for _, t := range tools {
 		root.AddCommand(t.command())
 	}

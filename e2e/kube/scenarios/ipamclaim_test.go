@@ -144,6 +144,13 @@ func TestIPAMClaims(t *testing.T) {
 		w.kubectl("delete", "pod", "launcher-5")
 		same("launcher-6")
 	})
+	w.run("who has its address", func(w *world) {
+		for _, what := range append(first.ips(), first.MAC) {
+			if out := w.multinet("who", what); !strings.Contains(out, "network default/vms  pod default/launcher-6/net1") {
+				w.T.Errorf("who %s: %s", what, out)
+			}
+		}
+	})
 	w.run("DHCP", func(w *world) {
 		withDHCP := strings.Replace(vms, "}", `,"dhcp":{"dns":["10.51.0.53"]}}`, 1)
 		w.Must(w.Apply(w.Ctx, nad("vms", withDHCP)))
