@@ -111,17 +111,11 @@ func (n *Network) checkDHCP() error {
 	return nil
 }
 
-// offeredRouter returns the gateway of the i-th subnet that DHCP offers; the zero Addr if it offers none: without a
-// router, a default route would lead nowhere.
-func (n *Network) offeredRouter(i int) netip.Addr {
-	if n.DHCP.NoDefaultRoute || n.Router == "" && n.Topology != Localnet {
-		return netip.Addr{}
-	}
-	return n.Gateway(i)
+// OffersRouter reports whether DHCP and router advertisements offer the gateways as default routes: without a router,
+// these would lead nowhere.
+func (n *Network) OffersRouter() bool {
+	return n.DHCP != nil && !n.DHCP.NoDefaultRoute && (n.Router != "" || n.Topology == Localnet)
 }
-
-// OffersRouter reports whether DHCP and router advertisements offer the gateway as the default route.
-func (n *Network) OffersRouter() bool { return n.DHCP != nil && n.offeredRouter(0).IsValid() }
 
 // StaticRoutes are the IPv4 routes of pods on the network, as DHCP offers them. A client that gets any takes no other
 // offer of a default route (RFC 3442), so they have it too. The gateway 0.0.0.0 is the link.
@@ -135,8 +129,8 @@ func (n *Network) StaticRoutes() (routes []conf.Route) {
 			routes = append(routes, conf.Route{Dst: r.Dst, GW: r.GW})
 		}
 	}
-	if router := n.offeredRouter(0); len(routes) > 0 && router.Is4() {
-		routes = append(routes, conf.Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), GW: router})
+	if gateway := n.Gateway(0); len(routes) > 0 && gateway.Is4() && n.OffersRouter() {
+		routes = append(routes, conf.Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), GW: gateway})
 	}
 	return routes
 }

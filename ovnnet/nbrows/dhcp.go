@@ -16,11 +16,8 @@ import (
 // A network with DHCP has a row of DHCP_Options for each family, which each port with an address of the family refers
 // to. ovn-controller answers on the port's node. The options are in ovn-nb(5), table DHCP_Options.
 
-// dhcpMTU is the option with the MTU of IPv4 (RFC 2132, section 5.1), and raMTU that of router advertisements.
-const (
-	dhcpMTU = "mtu"
-	raMTU   = "mtu"
-)
+// mtuOption is the option with the MTU, of IPv4 (RFC 2132, section 5.1) and of router advertisements (RFC 4861).
+const mtuOption = "mtu"
 
 // ReadDHCP adds what DHCP answers on a network, for rows by row key.
 func ReadDHCP(r *Reads, id string, rows map[string]*nb.DHCPOptions) {
@@ -44,9 +41,9 @@ func WantedDHCP(network *netmodel.Network, mtu int, have map[string]*nb.DHCPOpti
 			Options: dhcpOptions(network, i),
 		}
 		if mtu > 0 && subnet.Addr().Is4() {
-			row.Options[dhcpMTU] = strconv.Itoa(mtu)
-		} else if is := have[key]; is != nil && is.Options[dhcpMTU] != "" {
-			row.Options[dhcpMTU] = is.Options[dhcpMTU]
+			row.Options[mtuOption] = strconv.Itoa(mtu)
+		} else if is := have[key]; is != nil && is.Options[mtuOption] != "" {
+			row.Options[mtuOption] = is.Options[mtuOption]
 		}
 		rows[key] = row
 	}
@@ -102,9 +99,9 @@ func SetAdvertisements(port, have *nb.LogicalRouterPort, network *netmodel.Netwo
 	}
 	port.Ipv6RaConfigs = map[string]string{"address_mode": "dhcpv6_stateful", "send_periodic": "true"}
 	if mtu > 0 {
-		port.Ipv6RaConfigs[raMTU] = strconv.Itoa(mtu)
-	} else if have != nil && have.Ipv6RaConfigs[raMTU] != "" {
-		port.Ipv6RaConfigs[raMTU] = have.Ipv6RaConfigs[raMTU]
+		port.Ipv6RaConfigs[mtuOption] = strconv.Itoa(mtu)
+	} else if have != nil && have.Ipv6RaConfigs[mtuOption] != "" {
+		port.Ipv6RaConfigs[mtuOption] = have.Ipv6RaConfigs[mtuOption]
 	}
 }
 
