@@ -3,6 +3,7 @@ package labtest
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -25,8 +26,20 @@ func Lease(ctx context.Context, run func(context.Context, ...string) (string, er
 	if err := os.WriteFile(file("script"), []byte(script), 0o755); err != nil {
 		return nil, err
 	}
+	// Under its own path, AppArmor lets dhclient run no other script than Debian's.
+	path, err := exec.LookPath("dhclient")
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(file("dhclient"), program, 0o755); err != nil {
+		return nil, err
+	}
 	for _, what := range []string{"-1", "-x"} { // once, and end
-		if _, err := run(ctx, "dhclient", family, what, "-sf", file("script"), "-lf", file("leases"), "-pf", file("pid"),
+		if _, err := run(ctx, file("dhclient"), family, what, "-sf", file("script"), "-lf", file("leases"), "-pf", file("pid"),
 			"-cf", file("conf"), ifName); err != nil {
 			return nil, err
 		}
