@@ -184,6 +184,16 @@ func TestDHCP(t *testing.T) {
 		}
 		w.End(sender)
 	})
+	w.part("all of ours, and NB, are away", func(_ *testing.T, w *world) {
+		g.w = w
+		w.Must(w.KillController())
+		w.Must(w.Nodes[0].KillAgent())
+		w.Must(w.NB.Pause())
+		g.hears("-4", v4)
+		w.Must(w.NB.Resume())
+		w.Must(w.Nodes[0].StartAgent(w.Ctx))
+		w.Must(w.StartController(w.Ctx))
+	})
 	w.part("switched on and off under a machine that runs", func(t *testing.T, w *world) {
 		p := w.Attached(1, "plain", "plain")
 		other := w.dhcpGuest(p)
