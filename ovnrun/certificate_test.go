@@ -182,6 +182,9 @@ func TestAnotherAuthoritySigns(t *testing.T) {
 	_, err = maps.Update(t.Context(), bundle, metav1.UpdateOptions{})
 	w.must(err)
 	w.eventually("another certificate", func() error {
+		if !strings.Contains(c.content(t, authorityName), former) {
+			t.Fatal("the program waited for the end of the former authority")
+		}
 		if c.content(t, certName) == first {
 			return errors.New("the program has its former certificate")
 		}
