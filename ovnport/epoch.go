@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -16,9 +15,9 @@ import (
 // keyEpoch is the key of a random value, the epoch, in external_ids of a node's port list.
 //
 // A transaction whose answer was lost may be committed later: a leader that was paused has it in its socket, and passes
-// it to the next leader when it goes on. Without an epoch it would insert ports again that were released meanwhile. So
-// a transaction that inserts ports asserts the epoch, and after a lost answer the node sets another epoch before it
-// writes or releases ports.
+// it to the next leader when it goes on. Without an epoch it would insert ports again that were released meanwhile, or
+// name the target of a migration that has failed. So such a transaction asserts the epoch, and after a lost answer the
+// node sets another epoch before it writes or releases ports.
 const keyEpoch = "ovn-multinet/epoch"
 
 // epochs are the epochs of nodes, as far as this process knows them.
@@ -144,11 +143,9 @@ func hasEpoch(node, value string) ovsdb.Operation {
 	return ovndb.Holds(nb.CoppTable, ovndb.PortListKey(node), "external_ids", keyEpoch, value)
 }
 
-// noteLost counts the lost answer to a transaction that inserts rows. What else ports' transactions write asserts the
-// sandbox that has the port: it changes nothing when it arrives late.
-func (g *groupCommit) noteLost(ops []ovsdb.Operation, err error) {
-	inserts := func(op ovsdb.Operation) bool { return op.Op == ovsdb.OperationInsert }
-	if errors.Is(err, ovndb.ErrUnknownOutcome) && slices.ContainsFunc(ops, inserts) {
+// noteLost counts a lost answer. Not each of these transactions could do harm later, but a loss is rare.
+func (g *groupCommit) noteLost(err error) {
+	if errors.Is(err, ovndb.ErrUnknownOutcome) {
 		g.lost.Add(1)
 	}
 }

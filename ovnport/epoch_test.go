@@ -107,3 +107,21 @@ func TestEpochIsSetOnce(t *testing.T) {
 	mustEnsure(t, w.nb, owner("web-4", "sandbox-4"), request)
 	w.wantCounts(t, 3, 1, 2) // lost; the list and its epoch; refused, because the port is there; it is; the next port
 }
+
+// The transaction of a migration's target arrives after the target has failed: it does not name the target again.
+func TestLateTargetIsRefused(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", net4)
+	port := mustEnsure(t, w.other(t), launcher(1), wantClaim(n))[0]
+	var arrive func() error
+	happened := w.once(t, hasOp("update", "Logical_Switch_Port"), func() { arrive = w.proxy.DelayNext() })
+	if _, err := w.nb.Ensure(timeout(t), launcher(2), []ovnport.Request{wantClaim(n)}, migrates); err != nil {
+		t.Fatal(err)
+	}
+	happened()
+	w.mustLeave(t, 2, port)
+	if err := arrive(); err == nil || !strings.Contains(err.Error(), ovndb.ReasonTimedOut) {
+		t.Errorf("the late transaction: %v; want that a guard refuses it", err)
+	}
+	w.wantShared(t, "launcher-1", "requested-chassis:chassis-2", "node-2 sandbox-1 ")
+}

@@ -23,7 +23,7 @@ const maxGroupOperations = 500
 // decides how many pods can start: the server begins with a commit when the commit before has ended.
 type groupCommit struct {
 	db   *ovndb.DB
-	lost atomic.Int64 // how many answers to transactions with insertions were lost
+	lost atomic.Int64 // how many answers were lost
 
 	mu      sync.Mutex
 	running bool
@@ -54,7 +54,7 @@ func (g *groupCommit) commit(ctx context.Context, ops []ovsdb.Operation, keys []
 				"the pod's ports were not written: earlier transactions of this node are not answered yet: %w", ctx.Err())
 		}
 		err := fmt.Errorf("NB database: %w: %w", ovndb.ErrUnknownOutcome, ctx.Err())
-		g.noteLost(ops, err)
+		g.noteLost(err)
 		return err
 	}
 }
@@ -166,6 +166,6 @@ func (g *groupCommit) transact(group []*write) error {
 		})()
 	}
 	_, err := g.db.Transact(ctx, ops)
-	g.noteLost(ops, err)
+	g.noteLost(err)
 	return err
 }

@@ -85,7 +85,7 @@ func (n *NB) Restore(ctx context.Context, o Owner, request Request, had Port, su
 	}
 	restore := func() (refused *ovndb.Refused, err error) {
 		_, err = n.db.Transact(ctx, t.ops)
-		n.group.noteLost(t.ops, err)
+		n.group.noteLost(err)
 		refused, _ = errors.AsType[*ovndb.Refused](err)
 		return refused, err
 	}

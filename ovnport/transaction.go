@@ -43,6 +43,7 @@ func (e *ensureCall) build() (*txn, error) {
 	}
 	t.guardProfiles(e.drafts...)
 	var written []string
+	joined := false
 	for _, d := range e.drafts {
 		switch {
 		case d.stored == nil:
@@ -54,6 +55,7 @@ func (e *ensureCall) build() (*txn, error) {
 			continue
 		case d.joins:
 			e.join(t, d)
+			joined = true
 			continue
 		default:
 			e.takeOver(t, d)
@@ -65,15 +67,18 @@ func (e *ensureCall) build() (*txn, error) {
 		}
 		written = append(written, d.key())
 	}
-	e.enlist(t, written...)
+	if joined || len(written) > 0 {
+		e.enlist(t, written...)
+	}
 	return t, nil
 }
 
-// enlist adds ports that the transaction writes to the node's port list.
+// enlist asserts the node's epoch, and adds ports that the transaction writes to the node's port list.
 func (e *ensureCall) enlist(t *txn, keys ...string) {
+	t.portList = len(t.ops)
+	t.add(hasEpoch(e.owner.Node, e.epoch))
 	if len(keys) > 0 {
-		t.portList = len(t.ops)
-		t.add(hasEpoch(e.owner.Node, e.epoch), enlist(e.owner.Node, e.owner.Sandbox, keys...))
+		t.add(enlist(e.owner.Node, e.owner.Sandbox, keys...))
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	holderRouter    = "router"
 	holderHost      = "host" // outside
 	holderNobody    = "nobody"
+	holderUnknown   = "unknown"
 )
 
 // Holder is who has an address or a MAC.
@@ -102,8 +103,12 @@ func (n *Network) holders(a netip.Addr) (found []Holder) {
 		found = append(found, Holder{Network: n.Name, Kind: holderNobody, As: "gateway, and the network has no router"})
 	}
 	within := func(s Subnet) bool { return s.Subnet.Contains(a) }
-	if len(found) > 0 || !slices.ContainsFunc(n.Subnets, within) {
+	at := slices.IndexFunc(n.Subnets, within)
+	if len(found) > 0 || at < 0 {
 		return found
+	}
+	if n.Subnets[at].uncounted { // without the right to read NB, the pods of one namespace are all that is known
+		return []Holder{{Network: n.Name, Kind: holderUnknown, As: "no pod that you may see has it"}}
 	}
 	as := "free"
 	if slices.ContainsFunc(n.ExcludeSubnets, func(text string) bool {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestWho: also outside addresses of pods and of Services, and what an IPAMClaim has without a pod, have a holder; two
-// networks may have one address; and a hostile name stays in its cell.
+// networks may have one address; nothing is called free that the client cannot know; and a hostile name stays in its cell.
 func TestWho(t *testing.T) {
 	address := netip.MustParseAddr
 	list := []Network{
@@ -30,7 +30,9 @@ func TestWho(t *testing.T) {
 		entry(outside.User{Namespace: "shop", Service: "web"}, outside.Floating, "192.0.2.18"),
 		entry(outside.User{Namespace: "shop", Service: "web\nrouter /core  pod"}, outside.Floating, "192.0.2.19"),
 	}
+	list = append(list, Network{Name: "shop/seen", Subnets: []Subnet{{Subnet: netip.MustParsePrefix("10.5.0.0/24"), uncounted: true}}})
 	for what, want := range map[string][]string{
+		"10.5.0.9":          {"network shop/seen unknown no pod that you may see has it -"},
 		"10.1.0.7":          {"network shop/blue pod shop/a/net1 - n2", "network web/blue ipamclaim web/vm.net no pod has its port -"},
 		"0a:58:0a:01:00:07": {"network shop/blue pod shop/a/net1 - n2", "network web/blue ipamclaim web/vm.net no pod has its port -"},
 		"10.1.9.9":          {"network web/blue nobody free -"},
