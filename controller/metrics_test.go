@@ -118,11 +118,14 @@ func TestMetricsOfRefusedPods(t *testing.T) {
 		w.queue.BackendChanged("shop", name)
 		wantRefused(t, registry, "pod", map[string]string{"c": "1", "b": ""}[name])
 	}
-	w.attach(t, "d", "n2", 10, floating17)
-	wantRefused(t, registry, "pod", "1")
-	w.kube.with(func() { delete(w.kube.pods, "shop/d") })
-	w.queue.BackendChanged("shop", "d")
-	wantRefused(t, registry, "pod", "")
+	// A pod that ends is not counted any more, also one whose annotation no row was ever made from.
+	for name, annotation := range map[string]string{"d": floating17, "e": `{"net1":`} {
+		w.attach(t, name, "n2", name[0], annotation)
+		wantRefused(t, registry, "pod", "1")
+		w.kube.with(func() { delete(w.kube.pods, "shop/"+name) })
+		w.queue.BackendChanged("shop", name)
+		wantRefused(t, registry, "pod", "")
+	}
 }
 
 func TestMetricsOfRefusedServices(t *testing.T) {
