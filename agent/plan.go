@@ -446,7 +446,7 @@ func (p *planning) writePorts(
 		if err != nil {
 			return err
 		}
-		profiles, err := p.agent.profiles.of(ctx, at, p.owner.Namespace)
+		profiles, err := p.agent.profiles.of(ctx, at, p.pod)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", at.Interface, err)
 		}

@@ -145,6 +145,6 @@ func noNumber(port string, numbers int, network string, pod *netmodel.Pod) error
 
 func tooManyLabels(pod *netmodel.Pod) error {
 	return conf.Errorf(conf.CodeInvalidConfig, "delete labels of the pod",
-		"pod %s/%s: its labels are longer than %d bytes, and policies of its namespace select pods by labels",
+		"pod %s/%s: its labels are longer than %d bytes, and policies or virtual addresses select pods by labels",
 		pod.Namespace, pod.Name, policy.MaxLabels)
 }

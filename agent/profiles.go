@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
@@ -36,9 +37,17 @@ func (p *profiles) clear() {
 	clear(p.groups)
 }
 
-// of returns the profiles of a port of a pod in a namespace. Before it refuses the pod, it reads again what it knew.
-func (p *profiles) of(ctx context.Context, at *nad.Attachment, namespace string) ([]ovnport.Profile, error) {
-	names := at.Profiles()
+// of returns the profiles of a port of a pod, and the groups of the virtual addresses that the pod may have.
+func (p *profiles) of(ctx context.Context, at *nad.Attachment, pod *netmodel.Pod) ([]ovnport.Profile, error) {
+	if len(at.Network.VirtualAddresses) > 0 && pod.ManyLabels {
+		return nil, tooManyLabels(pod)
+	}
+	all, err := p.granted(ctx, at.Profiles(), pod.Namespace)
+	return append(all, ovnport.VirtualGroups(at.Network, pod)...), err
+}
+
+// granted returns the profiles of these names for a namespace. Before it refuses one, it reads again what it knew.
+func (p *profiles) granted(ctx context.Context, names []string, namespace string) ([]ovnport.Profile, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -118,6 +127,10 @@ func (p *profiles) group(ctx context.Context, name string) (ovnport.PortGroup, e
 func (p *profiles) again(ctx context.Context, groups []agentapi.PortGroup) ([]ovnport.Profile, error) {
 	var all []ovnport.Profile
 	for _, had := range groups {
+		if ovndb.IsVirtualGroup(had.Name) { // its row key never changes, and the network decides what it stands for
+			all = append(all, ovnport.Profile{Group: ovnport.PortGroup(had)})
+			continue
+		}
 		group, err := p.group(ctx, had.Name)
 		if err != nil {
 			return nil, err

@@ -188,7 +188,7 @@ func TestProfilesChangeAllTheTime(t *testing.T) {
 	})
 	_, err := r.planFor("c1", with("blue", "web"))
 	r.proxy.Before(nil)
-	r.wantRefused(err, conf.CodeTryAgain, "the security profiles or their port groups are not what they were")
+	r.wantRefused(err, conf.CodeTryAgain, "the port groups of security profiles or virtual addresses are not what they were")
 	if attempts != maxAttempts {
 		t.Errorf("%d attempts, want %d", attempts, maxAttempts)
 	}

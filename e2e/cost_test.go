@@ -115,11 +115,15 @@ func TestBoundaryCosts(t *testing.T) {
 	excludes := listOf(netmodel.MaxExclude, func(i int) string { return fmt.Sprintf("10.9.%d.0/28", i) })
 	dhcpRoutes := listOf(30, func(i int) string { return fmt.Sprintf(`{"dst":"10.%d.0.0/16"}`, 100+i) })
 	ranges := listOf(netmodel.MaxRanges, func(i int) string { return fmt.Sprintf(`{"from":"10.12.%d.0","to":"10.12.%[1]d.99"}`, i) })
+	virtual := listOf(netmodel.MaxVirtualAddresses, func(i int) string {
+		return fmt.Sprintf(`{"address":"10.13.0.%d","selector":{"app":"a"},"vrid":%[1]d}`, 100+i)
+	})
 	for name, config := range map[string]string{
-		"small":  `{"type":"ovn-multinet","subnets":"10.8.0.0/24"}`,
-		"large":  `{"type":"ovn-multinet","subnets":"10.9.0.0/16,fd09::/64","excludeSubnets":"` + excludes + `","routes":[` + routes + `]}`,
-		"core":   onCore,
-		"layer3": `{"type":"ovn-multinet","topology":"layer3","subnets":"10.10.0.0/16,fd10::/48"}`,
+		"virtual": `{"type":"ovn-multinet","subnets":"10.13.0.0/24,fd13::/64","virtualAddresses":[` + virtual + `]}`,
+		"small":   `{"type":"ovn-multinet","subnets":"10.8.0.0/24"}`,
+		"large":   `{"type":"ovn-multinet","subnets":"10.9.0.0/16,fd09::/64","excludeSubnets":"` + excludes + `","routes":[` + routes + `]}`,
+		"core":    onCore,
+		"layer3":  `{"type":"ovn-multinet","topology":"layer3","subnets":"10.10.0.0/16,fd10::/48"}`,
 		"dhcp": `{"type":"ovn-multinet","router":"vms","subnets":"10.12.0.0/16,fd12::/64","routes":[` + dhcpRoutes + `],
 			"ranges":[` + ranges + `],"dhcp":{"dns":["10.12.0.53","10.12.0.54","fd12::53","fd12::54"],"domain":"example.org"}}`,
 	} {

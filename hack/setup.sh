@@ -29,6 +29,7 @@ need iproute2 ip ss tc
 need iptables iptables
 need iputils-ping ping
 need isc-dhcp-client dhclient
+need keepalived keepalived
 need procps ps
 need strace strace
 need containerd containerd ctr containerd-shim-runc-v2

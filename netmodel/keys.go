@@ -183,6 +183,17 @@ var localnetKeys = []key{
 			"none, at most 64; of a subnet without any, all. A pod may still request any other; not on `layer3`",
 		preset: "the subnets",
 	},
+	{
+		name: "virtualAddresses", parse: read((*Network).setVirtualAddresses), check: (*Network).checkRoom,
+		most: MaxVirtualAddresses, count: func(n *Network) int { return len(n.VirtualAddresses) },
+		change: mayGrow, keeps: (*Network).keepVirtualAddresses,
+		value: (*Network).virtualAddressesJSON,
+		line:  "Virtual addresses of pods", show: (*Network).virtualAddressWords,
+		schema: `{"type": "array", "items": {"type": "object"}}`,
+		doc: "`[{\"address\": \"10.1.0.100\", \"selector\": {\"app\": \"router\"}}]`: addresses that the selected pods " +
+			"[share, by VRRP for example](topologies.md#virtual-addresses-of-pods), at most 16; not on `layer3`",
+		preset: "none",
+	},
 }
 
 // overlayKeys are further keys of ovn-kubernetes' NADs. Those of its own plugin have no effect.

@@ -41,6 +41,8 @@ var samples = map[string]struct{ from, to string }{
 		config(`"topology":"localnet","physicalNetworkName":"a","addressConflictWait":"2s"`)},
 	"ranges": {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","ranges":[{"from":"10.1.0.9","to":"10.1.0.10"},{"from":"10.1.0.3","to":"10.1.0.5"}]`)},
 	"dhcp":   {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","dhcp":{"dns":["10.1.0.53","fd00::53"],"domain":"example.org","leaseTime":"12h","defaultRoute":false}`)},
+	"virtualAddresses": {config(`"subnets":"10.1.0.0/24"`),
+		config(`"subnets":"10.1.0.0/24","virtualAddresses":[{"address":"10.1.0.101","selector":{"app":"b"}},{"address":"10.1.0.100","selector":{"app":"a","tier":""},"namespace":"web","vrid":51}]`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,
 		`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `,{"type":"tuning"}]}`},
 }

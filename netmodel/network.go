@@ -43,6 +43,8 @@ type Network struct {
 	// PersistentIPs allows interfaces to keep their addresses and MACs from pod to pod, by an IPAMClaim.
 	PersistentIPs bool
 	DHCP          *DHCP // nil: OVN answers no DHCP
+	// VirtualAddresses are the addresses that several pods may have, ascending. No pod gets one as its own.
+	VirtualAddresses []VirtualAddress
 
 	PortSecurity bool
 	// Chained is the CNI list of the plugins behind ours in the NAD's list, in compact JSON; "": there are none. They run
@@ -90,6 +92,9 @@ func (n *Network) reserved(i int, more []netip.Addr) (ranges []Span) {
 		if e.Addr().Is4() == subnet.Addr().Is4() {
 			ranges = append(ranges, Span{e.Addr(), LastAddr(e)})
 		}
+	}
+	for _, v := range n.VirtualAddresses {
+		more = append(slices.Clip(more), v.Address)
 	}
 	for _, a := range slices.Concat(n.Gateways, more) {
 		if subnet.Contains(a) {
@@ -422,6 +427,9 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 		if e.Contains(a) {
 			return fmt.Errorf("address %s is excluded by excludeSubnets %s of network %s", a, e, n.ID())
 		}
+	}
+	if slices.ContainsFunc(n.VirtualAddresses, func(v VirtualAddress) bool { return v.Address == a }) {
+		return fmt.Errorf("address %s is in virtualAddresses of network %s", a, n.ID())
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ const (
 	switchBytes = 1500
 	routerBytes = 2000 // the network's part in its router
 	dhcpBytes   = 1500 // rows of both families, and the ACL that lets the requests pass
+	// virtualBytes are of one virtual address: its claim, its port group and its ACLs.
+	virtualBytes = 2000
 )
 
 // Cost is what the network needs in OVN without pods. Its flows, 150 to 400, are on the nodes with its pods alone.
@@ -22,6 +24,7 @@ func (n *Network) Cost() (c cost.Cost) {
 	if n.RouterName() != "" {
 		c[cost.Bytes] += routerBytes
 	}
+	c[cost.Bytes] += virtualBytes * len(n.VirtualAddresses)
 	if n.DHCP != nil {
 		c[cost.Bytes] += dhcpBytes
 	}

@@ -40,6 +40,18 @@ func DHCPKey(network string, subnet netip.Prefix) string {
 	return PartKey("DHCPv4", network)
 }
 
+// VirtualGroup is the row key and the name of the port group of the pods that may have a virtual address. claim is the
+// row key of the claim on the address.
+func VirtualGroup(claim string) (key, name string) {
+	key = PartKey("virtual address", claim)
+	return key, virtualPrefix + strings.ReplaceAll(key, "-", "_")
+}
+
+// IsVirtualGroup reports whether a port group has the name of one of a virtual address.
+func IsVirtualGroup(name string) bool { return strings.HasPrefix(name, virtualPrefix) }
+
+const virtualPrefix = "pg_virtual_"
+
 // NodeKey is the row key of the row that a node writes about itself.
 func NodeKey(node string) string { return rowKey("node", node, nil, 0) }
 

@@ -136,6 +136,7 @@ func (n *Networks) deleteRows(
 	b.Add(claims)
 	b.DeleteServices(have.id)
 	b.DeleteDHCP(have.id)
+	b.DeleteVirtual(have.id)
 	if err := n.ReleaseClaims(ctx, b, have.same(), "network "+have.id); err != nil {
 		return "", err
 	}

@@ -47,7 +47,7 @@ func (n *Networks) readOnce(ctx context.Context, id string, network *netmodel.Ne
 	have := &present{id: id, networkRows: networkRows{
 		own: &nbrows.Switch{Guards: map[string]*nb.ACL{}}, claims: &nbrows.BookClaims{},
 		nodes: map[string]*nbrows.Switch{}, routes: map[string]*nb.LogicalRouterStaticRoute{}, nats: map[string]*nb.NAT{},
-		dhcp: map[string]*nb.DHCPOptions{},
+		dhcp: map[string]*nb.DHCPOptions{}, virtual: map[string]*nbrows.VirtualGroup{},
 	}}
 	if err := n.readOwn(ctx, have); err != nil {
 		return nil, err
@@ -322,8 +322,8 @@ func isRoutersClaim(claim *nb.Copp, id string) bool {
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
 }
 
-// readClaims adds the present claims of a localnet network in its address book. For a network that is deleted it reads
-// nothing: deleteRows searches for these claims.
+// readClaims adds the present claims of a network in its address book, and the other rows of virtual addresses. For a
+// network that is deleted it reads nothing: deleteRows searches for these rows.
 func (n *Networks) readClaims(ctx context.Context, have *present, network *netmodel.Network) (err error) {
 	if network == nil {
 		return nil
@@ -332,8 +332,19 @@ func (n *Networks) readClaims(ctx context.Context, have *present, network *netmo
 	if sw := have.own.Row; sw != nil {
 		noted = sw.ExternalIDs
 	}
-	have.claims.Rows, err = n.ReadClaims(ctx, have.same(), noted, nbrows.ClaimsOfNetwork(network))
-	return err
+	wanted := nbrows.ClaimsOfNetwork(network)
+	if have.claims.Rows, err = n.ReadClaims(ctx, have.same(), noted, wanted); err != nil {
+		return err
+	}
+	claims := wanted.Virtual(have.claims.Rows)
+	if len(claims) == 0 {
+		return nil
+	}
+	reads := n.Reads(have.same())
+	for _, key := range claims {
+		nbrows.ReadVirtual(reads, key, have.virtual)
+	}
+	return reads.Do(ctx)
 }
 
 // router returns the full name of the router that the network is on; "" if there is none.

@@ -24,8 +24,11 @@ type networkRows struct {
 	// routes and nats are the network's rows in routers and gateways, by row key.
 	routes map[string]*nb.LogicalRouterStaticRoute
 	nats   map[string]*nb.NAT
-	// claims are a localnet network's claims on addresses of its VLAN of the physical network.
+	// claims are the claims on virtual addresses of pods, and a localnet network's on addresses of its VLAN of the
+	// physical network.
 	claims *nbrows.BookClaims
+	// virtual are the other rows of virtual addresses, by the row key of the port group.
+	virtual map[string]*nbrows.VirtualGroup
 	// dhcp is what DHCP answers, by row key.
 	dhcp map[string]*nb.DHCPOptions
 }
@@ -50,6 +53,7 @@ func (n *Networks) wanted(have *present, network *netmodel.Network, owner string
 		nodes: have.wantedNodes(network), claims: nbrows.ClaimsOfNetwork(network),
 	}
 	r.claims.Mark(r.own.Row.ExternalIDs)
+	r.virtual = nbrows.WantedVirtual(network)
 	if IsShared(network.ID()) && owner != "" {
 		r.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
 	}

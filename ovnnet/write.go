@@ -83,6 +83,7 @@ func (have *present) change(b *nbrows.Batch, wanted *networkRows) {
 	b.SetSwitch(have.own, wanted.own)
 	b.SetDHCP(have.id, have.dhcp, wanted.dhcp)
 	b.SetBookClaims(have.claims.Rows, wanted.claims)
+	b.SetVirtual(have.virtual, wanted.virtual)
 	for _, key := range nbrows.SortedKeys(wanted.nodes) {
 		b.SetSwitch(have.nodes[key], wanted.nodes[key])
 	}

@@ -137,8 +137,11 @@ func (p *Port) text() string {
 //
 // A guest on an overlay network may have another link-local address than that of its MAC. On a physical network, this
 // could be the address of a router there.
-func (p *Port) security(physical, guest bool) string {
+func (p *Port) security(physical, guest bool, virtual []netmodel.VirtualAddress) string {
 	text := p.text()
+	for i := range virtual {
+		text += " " + virtual[i].Address.String()
+	}
 	has := func(is func(netip.Addr) bool) bool {
 		return slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return is(a.Addr()) })
 	}
@@ -189,7 +192,11 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 	if d.request.Network.PortSecurity {
 		_, physical := d.request.Network.PhysicalVLAN()
 		guest := d.request.IPAMClaim != "" || d.request.Network.DHCP != nil
-		row.PortSecurity = []string{port.security(physical, guest)}
+		virtual := d.virtual()
+		row.PortSecurity = append([]string{port.security(physical, guest, virtual)}, port.virtualSecurity(virtual)...)
+		if len(row.PortSecurity) > 1 { // OVN knows no port with a virtual MAC
+			row.Addresses = append(row.Addresses, "unknown")
+		}
 	} else {
 		// Without port security the pod may send from MACs that OVN does not know: OVN floods packets to them.
 		row.Addresses = append(row.Addresses, "unknown")

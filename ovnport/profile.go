@@ -31,7 +31,7 @@ type Profile struct {
 type ProfilesChanged struct{}
 
 func (*ProfilesChanged) Error() string {
-	return "the security profiles or their port groups are not what they were"
+	return "the port groups of security profiles or virtual addresses are not what they were"
 }
 
 // profileGuards assert that a profile is still granted as the caller knows it, and that its port group exists. Without

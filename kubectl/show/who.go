@@ -15,6 +15,7 @@ import (
 // Kinds of holders.
 const (
 	holderPod       = "pod"
+	holderPods      = "pods" // that share a virtual address
 	holderPort      = "port" // that is not ours
 	holderService   = "service"
 	holderIPAMClaim = "ipamclaim" // no pod has its port
@@ -29,8 +30,9 @@ type Holder struct {
 	Network string `json:"network,omitempty"` // that the address is of
 	Router  string `json:"router,omitempty"`  // whose gateway brings the address, if it is of no network
 	Kind    string `json:"kind"`
-	Name    string `json:"name,omitempty"` // "<namespace>/<name>", of a pod with "/" and the interface
-	Node    string `json:"node,omitempty"`
+	// Name is "<namespace>/<name>", of a pod with "/" and the interface; of pods their namespace and their labels.
+	Name string `json:"name,omitempty"`
+	Node string `json:"node,omitempty"`
 	// As is what the holder has the address for, or why nobody has it.
 	As string `json:"as,omitempty"`
 }
@@ -87,6 +89,13 @@ func (n *Network) holders(a netip.Addr) (found []Holder) {
 	for _, v := range n.VirtualAddresses {
 		if v.Address == a {
 			found = append(found, Holder{Network: n.Name, Kind: holderService, Name: v.Service, As: "virtual address"})
+		}
+	}
+	if n.network != nil {
+		for i := range n.network.VirtualAddresses {
+			if v := &n.network.VirtualAddresses[i]; v.Address == a {
+				found = append(found, Holder{Network: n.Name, Kind: holderPods, Name: v.Pods(), As: "virtual address"})
+			}
 		}
 	}
 	for _, c := range n.IPAMClaims {

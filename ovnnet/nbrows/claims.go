@@ -20,29 +20,40 @@ import (
 // same address, so they share the claim on it: one row of Copp, whose external_ids list the claimants. Every change of
 // the row asserts the external_ids that were read, in the transaction that writes the claimant's own rows. The last
 // claimant deletes the row.
+//
+// The virtual addresses of a network's pods have claims of the same form, which are of one claimant alone.
 
 // BookClaims are the claims of one claimant in an address book, by row key.
 type BookClaims struct {
 	claimant string // "network <id>" or "router <name>"
-	wire     netmodel.PhysicalVLAN
+	book     string
+	where    string // the physical or the logical network, for messages
 	Rows     map[string]*nb.Copp
 	names    map[string]string // by row key: the address or MAC, for messages
 	mac      string            // the key of the claim on a MAC, which has only one claimant; "": none
 }
 
-// newWireClaims returns the claims of a claimant, without any claim yet.
-func newWireClaims(who string, wire netmodel.PhysicalVLAN) *BookClaims {
-	return &BookClaims{claimant: who, wire: wire, Rows: map[string]*nb.Copp{}, names: map[string]string{}}
+// newBookClaims returns the claims of a claimant, without any claim yet.
+func newBookClaims(who, book, where string) *BookClaims {
+	return &BookClaims{claimant: who, book: book, where: where, Rows: map[string]*nb.Copp{}, names: map[string]string{}}
 }
 
-// ClaimsOfNetwork returns the claims that a localnet network should have, on its gateways. Other networks have none.
+// ClaimsOfNetwork returns the claims that a network should have: on the gateways of a localnet network, and on the
+// virtual addresses of pods.
 func ClaimsOfNetwork(network *netmodel.Network) *BookClaims {
+	where := "network " + network.ID()
 	w, wire := network.PhysicalVLAN()
-	claims := newWireClaims("network "+network.ID(), w)
+	if wire {
+		where = w.String()
+	}
+	claims := newBookClaims("network "+network.ID(), network.AddressBook(), where)
 	if wire {
 		for _, g := range network.Gateways {
-			claims.address(g)
+			claims.address(g, claimedHere)
 		}
+	}
+	for i := range network.VirtualAddresses {
+		claims.address(network.VirtualAddresses[i].Address, claimedByPods)
 	}
 	return claims
 }
@@ -50,33 +61,36 @@ func ClaimsOfNetwork(network *netmodel.Network) *BookClaims {
 // ClaimsOfRouter returns the claims that a router's gateway should have: on its external addresses, on its next hops,
 // and on its MAC if another address could have the same MAC.
 func ClaimsOfRouter(r *netmodel.Router) *BookClaims {
-	claims := newWireClaims("router "+r.Name, r.PhysicalVLAN())
+	wire := r.PhysicalVLAN()
+	claims := newBookClaims("router "+r.Name, wire.AddressBook(), wire.String())
 	for i, e := range r.External {
-		claims.address(e.Addr())
+		claims.address(e.Addr(), claimedHere)
 		if r.NextHops[i].IsValid() {
-			claims.address(r.NextHops[i])
+			claims.address(r.NextHops[i], claimedHere)
 		}
 	}
 	if mac, claimed := ovndb.LeaseMAC(netip.Prefix{}, r.External[0].Addr()); claimed {
-		claims.mac = ovndb.MACKey(claims.wire.AddressBook(), mac)
-		claims.add(claims.mac, "MAC "+mac.String())
+		claims.add(ovndb.MACKey(claims.book, mac), "MAC "+mac.String(), claimedHere)
+		claims.mac = ovndb.MACKey(claims.book, mac)
 	}
 	return claims
 }
 
-func (c *BookClaims) address(a netip.Addr) {
-	c.add(ovndb.AddressKey(c.wire.AddressBook(), a), "address "+a.String())
+func (c *BookClaims) address(a netip.Addr, use string) {
+	c.add(ovndb.AddressKey(c.book, a), "address "+a.String(), use)
 }
 
-func (c *BookClaims) add(key, what string) {
-	book := c.wire.AddressBook()
+func (c *BookClaims) add(key, what, use string) {
 	c.names[key] = what
-	c.Rows[key] = &nb.Copp{UUID: key, Name: "ovn-multinet " + book + " " + what,
-		ExternalIDs: map[string]string{ovndb.BookKey: book, ovndb.ClaimantPrefix + c.claimant: claimedHere}}
+	c.Rows[key] = &nb.Copp{UUID: key, Name: "ovn-multinet " + c.book + " " + what,
+		ExternalIDs: map[string]string{ovndb.BookKey: c.book, ovndb.ClaimantPrefix + c.claimant: use}}
 }
 
-// claimedHere is the value of a claimant's key in external_ids.
-const claimedHere = "gateway"
+// The values of a claimant's key in external_ids. Only claims of gateways have several claimants.
+const (
+	claimedHere   = "gateway"
+	claimedByPods = "virtual address of pods"
+)
 
 func (c *BookClaims) keys() []string { return slices.Sorted(maps.Keys(c.Rows)) }
 
@@ -133,38 +147,61 @@ func (n *Store) ReadClaims(
 		} else if row := have[key]; row != nil && ovndb.Claimants(row.ExternalIDs) == "" {
 			holder = "port " + cmp.Or(row.ExternalIDs[KeyPortName], row.Name+" (not ours)")
 		}
-		if row := have[key]; holder == "" && row != nil && key == wanted.mac {
-			others := maps.Clone(row.ExternalIDs)
-			delete(others, ovndb.ClaimantPrefix+wanted.claimant)
-			if by := ovndb.Claimants(others); by != "" {
-				return nil, Refusedf("gateway: %s on %s belongs to %s; choose another external address", what, wanted.wire, by)
-			}
+		use := "gateway"
+		if wanted.isVirtual(key) {
+			use = "virtualAddresses"
 		}
 		if holder != "" {
-			return nil, Refusedf("gateway: %s on %s belongs to %s; delete its pod, or choose another address",
-				what, wanted.wire, holder)
+			return nil, Refusedf("%s: %s on %s belongs to %s; delete its pod, or choose another address",
+				use, what, wanted.where, holder)
 		}
-		if by := exclusive(have[key]); by != "" {
-			return nil, Refusedf("gateway: %s on %s is in use by %s; choose another address", what, wanted.wire, by)
+		if by := wanted.inUse(have[key]); by != "" && key == wanted.mac {
+			return nil, Refusedf("gateway: %s on %s belongs to %s; choose another external address", what, wanted.where, by)
+		} else if by != "" {
+			return nil, Refusedf("%s: %s on %s is in use by %s; choose another address", use, what, wanted.where, by)
 		}
 	}
 	return have, nil
 }
 
-// exclusive names the claimants of a claim that share it with nobody, such as a pod with an outside address; "": none.
-func exclusive(row *nb.Copp) string {
+// isVirtual reports whether c should have a claim on a virtual address of pods at a key.
+func (c *BookClaims) isVirtual(key string) bool { return c.hasVirtual(c.Rows[key]) }
+
+// hasVirtual reports whether a row is a claim of c's claimant on a virtual address of pods.
+func (c *BookClaims) hasVirtual(row *nb.Copp) bool {
+	return row != nil && row.ExternalIDs[ovndb.ClaimantPrefix+c.claimant] == claimedByPods
+}
+
+// Virtual returns the row keys of the claims on virtual addresses of pods, both of the present and of the wanted ones.
+func (c *BookClaims) Virtual(have map[string]*nb.Copp) (keys []string) {
+	for _, rows := range []map[string]*nb.Copp{have, c.Rows} {
+		for key, row := range rows {
+			if c.hasVirtual(row) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// inUse names the claimants of a claim with which c cannot share it, such as a pod with an outside address; "": none.
+func (c *BookClaims) inUse(row *nb.Copp) string {
 	if row == nil {
 		return ""
 	}
 	others := maps.Clone(row.ExternalIDs)
-	maps.DeleteFunc(others, func(_, value string) bool { return value == claimedHere })
+	delete(others, ovndb.ClaimantPrefix+c.claimant)
+	if row.UUID != c.mac && !c.isVirtual(row.UUID) {
+		maps.DeleteFunc(others, func(_, value string) bool { return value == claimedHere })
+	}
 	return ovndb.Claimants(others)
 }
 
 // OtherBook reports whether any present row is in another address book than the wanted claims.
 func (c *BookClaims) OtherBook(have map[string]*nb.Copp) bool {
 	for _, row := range have {
-		if row.ExternalIDs[ovndb.BookKey] != c.wire.AddressBook() {
+		if row.ExternalIDs[ovndb.BookKey] != c.book {
 			return true
 		}
 	}
@@ -174,20 +211,26 @@ func (c *BookClaims) OtherBook(have map[string]*nb.Copp) bool {
 // ClaimsOf reads all claims of a claimant, also those that its own row does not list. The server scans its claims. same
 // asserts the claimant's own row, as in ReadClaims.
 func (n *Store) ClaimsOf(ctx context.Context, same ovsdb.Operation, who string) (map[string]*nb.Copp, error) {
-	results, err := n.Db.Transact(ctx, []ovsdb.Operation{
-		same,
-		ovndb.SelectWith(nb.CoppTable, "external_ids", ovndb.ClaimantPrefix+who, claimedHere,
-			"_uuid", "name", "external_ids"),
-	})
+	ops := []ovsdb.Operation{same}
+	for _, use := range []string{claimedHere, claimedByPods} {
+		ops = append(ops, ovndb.SelectWith(nb.CoppTable, "external_ids", ovndb.ClaimantPrefix+who, use,
+			"_uuid", "name", "external_ids"))
+	}
+	results, err := n.Db.Transact(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := ovndb.Rows[nb.Copp](n.Db, results[1])
 	have := map[string]*nb.Copp{}
-	for _, row := range rows {
-		have[row.UUID] = row
+	for _, result := range results[1:] {
+		rows, err := ovndb.Rows[nb.Copp](n.Db, result)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			have[row.UUID] = row
+		}
 	}
-	return have, err
+	return have, nil
 }
 
 // SetBookClaims adds the claimant to the wanted claims, and removes it from the other present claims. The transaction

@@ -12,7 +12,8 @@ import (
 // Each switch with pods has ACLs, its guards, that deny what a DHCP server sends. They are ACLs of the switch, so they
 // exist before a pod's first packet, and no port needs a membership. They track no connection, and do not make OVN
 // track one. No ACL of a policy decides about these packets: OVN asks those after the load balancer, and these before.
-// On a network with DHCP, two more let requests of DHCP pass to OVN, and no further.
+// On a network with DHCP, two more let requests of DHCP pass to OVN, and no further. On a network with virtual
+// addresses of pods, one denies VRRP of other pods.
 
 // fromDHCPServer matches what a DHCP server sends. Open vSwitch shows no ports of fragments, also not of the first one.
 // No server's answer is so long that it needs fragments. So UDP in fragments is denied to where these answers go: to
@@ -55,12 +56,16 @@ var (
 	// admits lets requests of DHCP pass whatever policies deny, if OVN answers them: it does so after all ACLs of
 	// packets from ports. It does not answer what is no request, and ends keeps that from all ports.
 	admits = guardACL{"admit", fromPort, 32767, "allow"}
-	ends   = guardACL{"end", "to-lport", 32767, "drop"}
+	ends   = guardACL{"end", toPort, 32767, "drop"}
 )
 
-const fromPort = "from-lport"
+// The directions of ACLs, as seen from OVN.
+const (
+	fromPort = "from-lport"
+	toPort   = "to-lport"
+)
 
-var guards = []guardACL{exempts, denies, untracks, admits, ends}
+var guards = []guardACL{exempts, denies, untracks, admits, ends, othersVRRP}
 
 // GuardCount is the number of rows that ReadGuards reads.
 var GuardCount = len(guards)
@@ -69,7 +74,11 @@ var GuardCount = len(guards)
 func (g guardACL) key(sw string) string { return ovndb.PartKey("DHCP guard "+g.name, sw) }
 
 func (g guardACL) row(key, match string) *nb.ACL {
-	return &nb.ACL{UUID: key, Direction: g.direction, Priority: g.priority, Match: match, Action: g.action}
+	row := &nb.ACL{UUID: key, Direction: g.direction, Priority: g.priority, Match: match, Action: g.action}
+	if g == admits || g == sendsVRRP || g == othersVRRP {
+		row.Options = map[string]string{"apply-after-lb": "true"} // as those of policies
+	}
+	return row
 }
 
 // ReadGuards adds the guards of a switch, for rows by row key.
@@ -100,11 +109,12 @@ func (p *Switch) wantedGuards() map[string]*nb.ACL {
 			if match = p.toDHCP; match == "" {
 				continue
 			}
+		case othersVRRP:
+			if match = vrrpOfOthers(p.localnetName()); !p.virtual {
+				continue
+			}
 		}
 		row := g.row(g.key(p.Row.Name), match)
-		if g == admits {
-			row.Options = map[string]string{"apply-after-lb": "true"} // as those of policies
-		}
 		row.ExternalIDs = map[string]string{KeyNetwork: p.Row.ExternalIDs[KeyNetwork]}
 		rows[row.UUID] = row
 	}

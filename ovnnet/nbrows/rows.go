@@ -70,11 +70,12 @@ type Switch struct {
 	SubnetClaims []*nb.Copp            // of a node switch: the claims on its node subnets
 	Guards       map[string]*nb.ACL    // of a present switch: the ACLs of ReadGuards, by row key
 	toDHCP       string                // of a wanted switch: the match of what OVN answers by DHCP; "": it answers none
+	virtual      bool                  // of a wanted switch: its network has virtual addresses of pods
 }
 
 // NewSwitch returns the wanted rows of a network's own switch, or of a node switch if network is a node's view.
 func NewSwitch(network *netmodel.Network) *Switch {
-	p := &Switch{Row: switchRow(network), toDHCP: toDHCP(network)}
+	p := &Switch{Row: switchRow(network), toDHCP: toDHCP(network), virtual: len(network.VirtualAddresses) > 0}
 	id, router := network.ID(), network.RouterName()
 	if network.Topology == netmodel.Localnet {
 		p.Localnet = ProviderRow(ovndb.PartKey("localnet", id), id+":localnet", network.Physical, network.VLAN,
@@ -115,6 +116,14 @@ func NewSwitch(network *netmodel.Network) *Switch {
 	}
 	p.RouterPort.ExternalIDs[KeyPort] = p.ToRouter.UUID
 	return p
+}
+
+// localnetName is the name of the port to the physical network; "": there is none.
+func (p *Switch) localnetName() string {
+	if p.Localnet == nil {
+		return ""
+	}
+	return p.Localnet.Name
 }
 
 // claim adds a claim of the switch's port to the router.
