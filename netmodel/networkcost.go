@@ -25,6 +25,7 @@ func (n *Network) Cost() (c cost.Cost) {
 		c[cost.Bytes] += routerBytes
 	}
 	c[cost.Bytes] += virtualBytes * len(n.VirtualAddresses)
+	c[cost.Groups] += len(n.VirtualAddresses)
 	if n.DHCP != nil {
 		c[cost.Bytes] += dhcpBytes
 	}
