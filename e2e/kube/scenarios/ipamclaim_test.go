@@ -161,12 +161,7 @@ func TestIPAMClaims(t *testing.T) {
 			return nil
 		})
 		w.multinet("nbctl", "--", "--wait=hv", "sync")
-		netns, err := w.Node("node2").PodNetNS(w.Ctx, "default/launcher-6")
-		w.Must(err)
-		within := func(ctx context.Context, command ...string) (string, error) {
-			out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns}, command...)...).CombinedOutput()
-			return string(out), err
-		}
+		within := w.within("node2", "launcher-6")
 		for family, want := range map[string]map[string]string{
 			"-4": {"ip_address": first.ips()[0], "domain_name_servers": "10.51.0.53", "interface_mtu": fmt.Sprint(first.MTU)},
 			"-6": {"ip6_address": first.ips()[1]},
@@ -179,6 +174,30 @@ func TestIPAMClaims(t *testing.T) {
 				}
 			}
 		}
+	})
+	w.run("a virtual address", func(w *world) {
+		const pair = `{"type":"ovn-multinet","subnets":"10.52.0.0/24","virtualAddresses":[{"address":"10.52.0.100","selector":{"app":"pair"}}]}`
+		w.Must(w.Apply(w.Ctx, nad("pair", pair)+pod("watcher", "node1", "pair")))
+		w.Must(w.WaitReady(w.Ctx, "default/watcher"))
+		for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} {
+			w.Must(w.Apply(w.Ctx, strings.Replace(pod(name, node, "pair"), "  name: "+name, "  name: "+name+"\n  labels: {app: pair}", 1)))
+		}
+		w.Must(w.WaitReady(w.Ctx, "default/pair-1", "default/pair-2"))
+		if out := w.multinet("who", "10.52.0.100"); !strings.Contains(out, "pods default with app=pair  virtual address") {
+			w.T.Errorf("who 10.52.0.100: %s", out)
+		}
+		for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} { // one after the other
+			for _, what := range []string{"add", "del"} {
+				out, err := w.within(node, name)(w.Ctx, "ip", "addr", what, "10.52.0.100/32", "dev", "net1")
+				if err != nil {
+					w.T.Fatalf("ip addr %s in %s: %v: %s", what, name, err, out)
+				}
+				if what == "add" {
+					w.reaches("watcher", "net1", "10.52.0.100")
+				}
+			}
+		}
+		w.Must(w.Delete(w.Ctx, pod("pair-1", "node1", "pair")+pod("pair-2", "node2", "pair")+pod("watcher", "node1", "pair")+nad("pair", pair)))
 	})
 	w.run("deleted", func(w *world) {
 		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
@@ -196,4 +215,15 @@ func TestIPAMClaims(t *testing.T) {
 		w.Must(w.WaitReady(w.Ctx, "default/taker"))
 	})
 	w.healthy()
+}
+
+// within runs commands in the network namespace of a pod on a node, with the node's programs.
+func (w *world) within(node, name string) func(context.Context, ...string) (string, error) {
+	w.T.Helper()
+	netns, err := w.Node(node).PodNetNS(w.Ctx, "default/"+name)
+	w.Must(err)
+	return func(ctx context.Context, command ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns}, command...)...).CombinedOutput()
+		return string(out), err
+	}
 }
