@@ -158,7 +158,7 @@ func TestIPAMClaimMigrates(t *testing.T) {
 	const port = "shop/vm.red/ipam:claim"
 	for _, node := range []string{"node1", "node2"} { // the agent's is node1
 		r, _ := newClaimRig(t)
-		r.source.labels = map[string]string{migrationLabel: "job"}
+		r.source.labels = map[string]string{conf.MigrationLabel: "job"}
 		r.source.others = map[string]*netmodel.Pod{"launcher": {UID: "u-0"}}
 		_, err := r.agent.nb.Ensure(t.Context(), ovnport.Owner{
 			Namespace: "shop", Pod: "launcher", UID: "u-0", Sandbox: "c0", Node: node, Chassis: "chassis-2",

@@ -55,9 +55,6 @@ func (n *node) mayTakeOver(ctx context.Context, owner, older *ovnport.Owner) err
 	return nil
 }
 
-// migrationLabel is the label that KubeVirt gives the pod to which a virtual machine migrates.
-const migrationLabel = "kubevirt.io/migrationJobUID"
-
 // mayFollow lets a pod take over the port of an IPAMClaim from a pod that is gone, or whose containers have ended for
 // good. A pod that has ended itself takes over nothing: it may be older, and its sandbox may still be there.
 func (n *node) mayFollow(ctx context.Context, owner, older *ovnport.Owner) error {
@@ -77,9 +74,9 @@ func (n *node) mayFollow(ctx context.Context, owner, older *ovnport.Owner) error
 		return unreadable(older.Namespace, older.Pod, err)
 	}
 	err = conf.Errorf(conf.CodeInUse, "kubelet tries again until that pod has ended; only the target of a live "+
-		"migration, on another node, with the label "+migrationLabel+", has the addresses at the same time",
+		"migration, on another node, with the label "+conf.MigrationLabel+", has the addresses at the same time",
 		"its IPAMClaim is in use by pod %s/%s", older.Namespace, older.Pod)
-	if own.Labels[migrationLabel] != "" {
+	if own.Labels[conf.MigrationLabel] != "" {
 		err = fmt.Errorf("%w: %w", err, ovnport.ErrMigrates)
 	}
 	return err

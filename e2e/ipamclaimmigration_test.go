@@ -9,11 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
-
-// migrationLabel is the label of a pod to which a virtual machine migrates.
-const migrationLabel = "kubevirt.io/migrationJobUID"
 
 // migrations is how many times the machine migrates; OVN_MULTINET_MIGRATIONS sets more.
 func migrations() int {
@@ -96,7 +94,7 @@ func TestMigration(t *testing.T) {
 	w.MustReach(client, link.IPs()...)
 	target := func(node int, name string) *lab.Pod {
 		t.Helper()
-		return w.labelled(node, name, vmRequest, map[string]string{"app": "vm", migrationLabel: name})
+		return w.labelled(node, name, vmRequest, map[string]string{"app": "vm", conf.MigrationLabel: name})
 	}
 	stream := func(addr string) *pinger {
 		t.Helper()
@@ -159,4 +157,64 @@ func TestMigration(t *testing.T) {
 	w.End(source, client)
 	w.Must(w.RemoveManifest("claim.yaml"))
 	w.AsBefore()
+}
+
+// TestMigrationOnLocalnet: a virtual machine on a physical network migrates, and a machine outside reaches it all the time. When
+// KubeVirt says that the guest has arrived, the port becomes the target's before the source's pod ends, also if the target's
+// agent was away then.
+func TestMigrationOnLocalnet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, lab.Options{Nodes: 2, Physical: provider}, func(l *lab.Lab) {
+		reconciling(l)
+		controllerConfig(t, l, grantedVLANs)
+	})
+	w.network("vms", strings.Replace(onVLAN(100, ""), `"type"`, `"cniVersion":"1.0.0","name":"vm-net","allowPersistentIPs":true,"type"`, 1))
+	host := w.outside("host", 100, "10.50.0.9/24", "fd50::9/64")
+	w.Must(w.WriteManifest("claim.yaml", vmClaim))
+	source := w.labelled(0, "launcher-0", vmRequest, map[string]string{"app": "vm"})
+	link := w.Links(source)["net1"]
+	from := w.wiredByKubeVirt(source, link)
+	from.runs()
+	w.MustReach(host, link.IPs()...)
+	for i := 1; i <= migrations(); i++ {
+		proc, err := host.Start(w.Ctx, "ping", "-n", "-i", "0.01", link.IPs()[i/2%2])
+		w.Must(err)
+		running := &pinger{w, proc, "ping from host"}
+		running.goesOnBy(50)
+		to := w.labelled(i%2, fmt.Sprint("launcher-", i), vmRequest, map[string]string{"app": "vm", conf.MigrationLabel: "job"})
+		w.sharedBy(source, source.Node, to.Node)
+		next := w.wiredByKubeVirt(to, link)
+		from.pauses()
+		next.arrives()
+		here := running.answers()
+		to.Annotations[conf.MigratedAnnotation] = "2026-01-02T03:04:05Z"
+		if i == 1 {
+			w.Must(to.Node.KillAgent())
+			w.Must(to.WriteManifest())
+			w.Must(to.Node.StartAgent(w.Ctx))
+		}
+		w.Must(to.WriteManifest())
+		w.sharedBy(to, to.Node)
+		running.goesOnBy(100)
+		w.End(source)
+		w.sharedBy(to, to.Node)
+		running.lost()
+		lost, last := 0, here[len(here)-1]
+		for _, seq := range running.answers() {
+			if seq > last+1 {
+				lost += seq - last - 1
+			}
+			last = max(last, seq)
+		}
+		t.Logf("migration %d: %d answers are missing after the guest has arrived", i, lost)
+		if lost > lostAtMost {
+			t.Errorf("migration %d: %d answers are missing after the guest has arrived", i, lost)
+		}
+		source, from = to, next
+		w.claimIs(source.Name, link.Prefixes())
+	}
+	w.End(source)
+	w.Must(w.RemoveManifest("claim.yaml"))
+	w.endNetworks("vms")
+	w.asBeforeOutside()
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
@@ -17,6 +18,11 @@ import (
 // sandbox of the source and names the target. OVN binds the port on both nodes, and lets the target neither send nor
 // receive until QEMU announces there, by RARP, that the guest runs (ovn-nb(5), activation-strategy). The release by the
 // source makes the port the target's. The release by the target, whose migration has failed, leaves it with the source.
+//
+// Before that, when KubeVirt says that the guest runs on the target, the target's agent makes the target's node the
+// first of the two (Arrive), and after Settled the only one (Follow). On a physical network the switches there learn by
+// what the first chassis announces where the guest is, and ovn-controller announces it a second after it has become
+// the first one. Until then the source's port has to be there.
 
 // ErrMigrates is what a [Supersedes] returns for an owner that the calling sandbox is the target of a migration of.
 var ErrMigrates = errors.New("the pod is the target of a live migration")
@@ -69,10 +75,70 @@ func unchangedOwner(row *nb.LogicalSwitchPort) []ovsdb.Operation {
 	}
 }
 
-// sourceChassis is the chassis of the sandbox that owns a port.
+// sourceChassis is the chassis of the sandbox that owns a port: not that of a target, which may be the first one.
 func sourceChassis(row *nb.LogicalSwitchPort) string {
-	first, _, _ := strings.Cut(row.Options[optionChassis], ",")
+	first, other, both := strings.Cut(row.Options[optionChassis], ",")
+	if both && first == targetOf(row).Chassis {
+		return other
+	}
 	return first
+}
+
+// Settled is the time from Arrive until Follow. A second is that of ovn-controller.
+const Settled = 2 * time.Second
+
+// Arrive makes the node of a migration's target the first one of the ports, and lets both nodes send and receive. The
+// target is that with this sandbox. arrived are the row keys of the ports that have such a target.
+func (n *NB) Arrive(ctx context.Context, sandbox string, keys []string) (arrived []string, err error) {
+	rows, _, err := n.read(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var ops []ovsdb.Operation
+	for _, key := range keys {
+		row := rows[key]
+		if row == nil || targetOf(row).Sandbox != sandbox {
+			continue
+		}
+		arrived = append(arrived, key)
+		options := withHostname(row, map[string]string{optionChassis: targetOf(row).Chassis + "," + sourceChassis(row)})
+		if maps.Equal(options, row.Options) {
+			continue
+		}
+		ops = append(append(ops, unchangedOwner(row)...),
+			ovndb.Update(nb.LogicalSwitchPortTable, key, ovsdb.Row{"options": ovndb.Map(options)}))
+	}
+	if len(ops) > 0 {
+		_, err = n.db.Transact(ctx, ops)
+	}
+	return arrived, err
+}
+
+// Follow makes the ports those of the migration's target with this sandbox: the guest has arrived there.
+func (n *NB) Follow(ctx context.Context, sandbox string, keys []string) error {
+	rows, _, err := n.read(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var ops []ovsdb.Operation
+	for _, key := range keys {
+		if row := rows[key]; row != nil && targetOf(row).Sandbox == sandbox {
+			ops = append(ops, handOver(row)...)
+		}
+	}
+	if len(ops) > 0 {
+		_, err = n.db.Transact(ctx, ops)
+	}
+	return err
+}
+
+// handOver are the operations that make a port the target's alone.
+func handOver(row *nb.LogicalSwitchPort) []ovsdb.Operation {
+	to, ids := targetOf(row), maps.Clone(row.ExternalIDs)
+	ids[keyNode], ids[keySandbox], ids[keyPod], ids[keyPodUID] = to.Node, to.Sandbox, to.Pod, to.UID
+	ids[keyInterface] = to.Interface
+	return append(unchangedOwner(row), narrow(row, ids, to.Chassis), enlist(to.Node, to.Sandbox, row.UUID),
+		delist(row.ExternalIDs[keyNode], row.ExternalIDs[keySandbox], row.UUID))
 }
 
 // releaseOps are the operations that release ports. Only ports of IPAMClaims need a read: a sandbox of a migration
@@ -97,15 +163,11 @@ func (n *NB) releaseOps(ctx context.Context, o *Owner, ports []Keys) (ops []ovsd
 		case to.Sandbox:
 			ops = append(append(ops, unchangedOwner(row)...), narrow(row, row.ExternalIDs, sourceChassis(row)))
 		case row.ExternalIDs[keySandbox]:
-			ops = append(ops, unchangedOwner(row)...)
-			if to.Sandbox == "" {
-				ops = append(ops, deleteOps(o.Sandbox, []Keys{p})...)
+			if to.Sandbox != "" {
+				ops = append(ops, handOver(row)...)
 				continue
 			}
-			ids := maps.Clone(row.ExternalIDs)
-			ids[keyNode], ids[keySandbox], ids[keyPod], ids[keyPodUID] = to.Node, to.Sandbox, to.Pod, to.UID
-			ids[keyInterface] = to.Interface
-			ops = append(ops, narrow(row, ids, to.Chassis), enlist(to.Node, to.Sandbox, p.UUID))
+			ops = append(append(ops, unchangedOwner(row)...), deleteOps(o.Sandbox, []Keys{p})...)
 		}
 	}
 	return ops, nil

@@ -162,3 +162,65 @@ func TestTargetOfLostSource(t *testing.T) {
 	}
 	w.wantShared(t, "launcher-2", "requested-chassis:chassis-1", "node-1 sandbox-2 node-2 sandbox-1 ")
 }
+
+// TestArrive: when the guest runs in the target's pod, the target's node becomes the first one, and then the only one. The
+// end of the source's pod changes nothing any more; a target that leaves in between leaves the port with the source, and
+// a lost or repeated call does no harm.
+func TestArrive(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, "blue", netDual)
+	port := mustEnsure(t, w.nb, launcher(1), wantClaim(n))[0]
+	keys := []string{port.UUID}
+	join := func(i int) {
+		t.Helper()
+		if _, err := w.nb.Ensure(timeout(t), launcher(i), []ovnport.Request{wantClaim(n)}, migrates); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive := func(i, want, written int) {
+		t.Helper()
+		w.proxy.Reset()
+		arrived, err := w.nb.Arrive(timeout(t), fmt.Sprint("sandbox-", i), keys)
+		if err != nil || len(arrived) != want || w.proxy.Counts().Committed != written {
+			t.Errorf("%v have arrived, %v, with %+v", arrived, err, w.proxy.Counts())
+		}
+	}
+	follow := func(i int) {
+		t.Helper()
+		if err := w.nb.Follow(timeout(t), fmt.Sprint("sandbox-", i), keys); err != nil {
+			t.Error(err)
+		}
+	}
+	const source, both = "requested-chassis:chassis-2", "requested-chassis:chassis-1,chassis-2"
+	arrive(1, 0, 0) // it is no target
+	follow(1)
+	w.wantShared(t, "launcher-1", source, "node-2 sandbox-1 ")
+	join(2)
+	arrive(2, 1, 1)
+	arrive(2, 1, 0)
+	w.wantShared(t, "launcher-1", both, "node-2 sandbox-1 ")
+	w.mustLeave(t, 2, port)
+	w.wantShared(t, "launcher-1", source, "node-2 sandbox-1 ")
+	arrive(2, 0, 0)
+	follow(2)
+	w.wantShared(t, "launcher-1", source, "node-2 sandbox-1 ")
+
+	join(2)
+	arrive(2, 1, 1)
+	join(4) // the first target has failed
+	w.wantShared(t, "launcher-1", "activation-strategy:rarp requested-chassis:chassis-2,chassis-1", "node-2 sandbox-1 ")
+	follow(2)
+	w.wantShared(t, "launcher-1", "activation-strategy:rarp requested-chassis:chassis-2,chassis-1", "node-2 sandbox-1 ")
+	arrive(4, 1, 1)
+	follow(4)
+	const target = "requested-chassis:chassis-1"
+	w.wantShared(t, "launcher-4", target, "node-1 sandbox-4 ")
+	follow(4)
+	w.mustLeave(t, 1, port)
+	w.wantShared(t, "launcher-4", target, "node-1 sandbox-4 ")
+
+	join(5) // and back
+	arrive(5, 1, 1)
+	w.mustLeave(t, 4, port) // before its agent has made it the only one
+	w.wantShared(t, "launcher-5", source, "node-2 sandbox-5 ")
+}

@@ -20,6 +20,9 @@ type Changes struct {
 	// Bound is called for each pod of the node that is bound to the node and has no container yet. A folder calls it for
 	// no pod: nothing binds the pods of a folder.
 	Bound func(*netmodel.Pod)
+	// Migrated is called for each pod of the node that is the target of a live migration, when the guest runs in it. A
+	// folder calls it for such pods of all nodes.
+	Migrated func(*netmodel.Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
 	// The following are for a controller that serves policies and Services. If Policy is nil, the others are not called.

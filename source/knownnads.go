@@ -146,6 +146,9 @@ func knownPod(p *corev1.Pod) *corev1.Pod {
 	if uid := mirrorOf(p); uid != "" {
 		annotations[mirrorAnnotation] = uid
 	}
+	if hasArrived(p) {
+		annotations[conf.MigratedAnnotation] = arrived
+	}
 	labels, tooMany := trimLabels(p.Labels)
 	if tooMany || hasManyLabels(p) { // an informer trims a listed pod twice
 		annotations[manyLabels] = ""

@@ -83,7 +83,7 @@ func NewKube(
 	k.record = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: node})
 	var err error
 	if node != "" {
-		err = k.watchPods(node, changes.Bound)
+		err = k.watchPods(node, changes)
 	} else {
 		err = k.watchNodes(changes.Nodes)
 	}
@@ -110,7 +110,7 @@ func NewKube(
 func (k *Kube) Only(namespace string) { k.only = namespace }
 
 // watchPods creates the informer of the pods of a node.
-func (k *Kube) watchPods(node string, bound func(*netmodel.Pod)) error {
+func (k *Kube) watchPods(node string, changes Changes) error {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", node).String()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -132,8 +132,9 @@ func (k *Kube) watchPods(node string, bound func(*netmodel.Pod)) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			k.warnHostNetwork(obj)
-			if p, ok := obj.(*corev1.Pod); ok && bound != nil && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodPending {
-				bound(fromPod(p))
+			p, ok := obj.(*corev1.Pod)
+			if ok && changes.Bound != nil && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodPending {
+				changes.Bound(fromPod(p))
 			}
 		},
 		UpdateFunc: func(old, now any) {
@@ -143,7 +144,36 @@ func (k *Kube) watchPods(node string, bound func(*netmodel.Pod)) error {
 		},
 		DeleteFunc: k.tellEnd,
 	})
+	if changes.Migrated != nil {
+		_, also := informer.AddEventHandler(onMigrated(changes.Migrated))
+		err = errors.Join(err, also)
+	}
 	return errors.Join(err, informer.SetTransform(trimPod))
+}
+
+// arrived replaces the value of conf.MigratedAnnotation, which is a time.
+const arrived = "yes"
+
+// hasArrived reports whether a pod is the target of a live migration, and the guest runs in it.
+func hasArrived(p *corev1.Pod) bool {
+	return p.Labels[conf.MigrationLabel] != "" && p.Annotations[conf.MigratedAnnotation] != ""
+}
+
+// onMigrated calls migrated for each pod to which a virtual machine has migrated.
+func onMigrated(migrated func(*netmodel.Pod)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if p, ok := obj.(*corev1.Pod); ok && hasArrived(p) {
+				migrated(fromPod(p))
+			}
+		},
+		UpdateFunc: func(old, now any) {
+			was, is := old.(*corev1.Pod), now.(*corev1.Pod)
+			if hasArrived(is) && (was.UID != is.UID || !hasArrived(was)) {
+				migrated(fromPod(is))
+			}
+		},
+	}
 }
 
 // tellEnd calls the functions that wait for the end of a pod.

@@ -21,6 +21,9 @@ func newFeeds(changes Changes) map[manifestKind]*fed {
 			cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace()), cache.ResourceEventHandlerFuncs{},
 		}
 	}
+	if changes.Migrated != nil {
+		feeds[podKind].handler = onMigrated(changes.Migrated)
+	}
 	if changes.NAD != nil {
 		feeds[nadKind].handler = onNADs(changes.NAD)
 	}

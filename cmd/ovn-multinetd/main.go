@@ -75,7 +75,7 @@ func run(ctx context.Context, c conf.Agent) error {
 	}
 	log := daemon.Logger(c.LogLevel)
 	var a *agent.Agent
-	changes := source.Changes{}
+	changes := source.Changes{Migrated: func(p *netmodel.Pod) { a.PodMigrated(p) }}
 	if c.EarlyPorts {
 		changes.Bound = func(p *netmodel.Pod) { a.PodBound(p) }
 	}

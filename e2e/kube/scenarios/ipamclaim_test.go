@@ -141,6 +141,14 @@ func TestIPAMClaims(t *testing.T) {
 		w.Must(w.Apply(w.Ctx, target))
 		w.Must(w.WaitReady(w.Ctx, "default/launcher-6"))
 		same("launcher-5")
+		w.kubectl("annotate", "pod", "launcher-6", "kubevirt.io/migration-target-ready-timestamp=2026-01-02T03:04:05Z")
+		w.until(func() error {
+			out := w.multinet("nbctl", "--", "--bare", "--columns=external_ids", "find", "Logical_Switch_Port", `name="default/vm.net/ipam:claim"`)
+			if !strings.Contains(out, "ovn-multinet/pod=launcher-6") {
+				return fmt.Errorf("the port is %s", out)
+			}
+			return nil
+		})
 		w.kubectl("delete", "pod", "launcher-5")
 		same("launcher-6")
 	})
@@ -192,7 +200,9 @@ func TestIPAMClaims(t *testing.T) {
 				if err != nil {
 					w.T.Fatalf("ip addr %s in %s: %v: %s", what, name, err, out)
 				}
-				if what == "add" {
+				if what == "add" { // nothing announces it
+					_, err := w.within("node1", "watcher")(w.Ctx, "ip", "neigh", "flush", "dev", "net1")
+					w.Must(err)
 					w.reaches("watcher", "net1", "10.52.0.100")
 				}
 			}
