@@ -9,6 +9,7 @@ import (
 type background struct {
 	mu      sync.Mutex
 	ctx     context.Context // of the agent's run
+	waiting []func(ctx context.Context)
 	running sync.WaitGroup
 }
 
@@ -17,17 +18,25 @@ func (b *background) begin(ctx context.Context) (wait func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ctx = ctx
+	for _, run := range b.waiting {
+		b.running.Go(func() { run(ctx) })
+	}
+	b.waiting = nil
 	return b.running.Wait
 }
 
-// start runs something, unless the agent stops.
+// start runs something when the agent runs, unless it stops.
 func (b *background) start(run func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ctx == nil || b.ctx.Err() != nil {
-		return false
-	}
 	ctx := b.ctx
-	b.running.Go(func() { run(ctx) })
+	switch {
+	case ctx == nil:
+		b.waiting = append(b.waiting, run)
+	case ctx.Err() != nil:
+		return false
+	default:
+		b.running.Go(func() { run(ctx) })
+	}
 	return true
 }

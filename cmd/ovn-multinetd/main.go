@@ -75,7 +75,14 @@ func run(ctx context.Context, c conf.Agent) error {
 	}
 	log := daemon.Logger(c.LogLevel)
 	var a *agent.Agent
-	changes := source.Changes{Migrated: func(p *netmodel.Pod) { a.PodMigrated(p) }}
+	var before []*netmodel.Pod // a folder has pods before there is an agent
+	changes := source.Changes{Migrated: func(p *netmodel.Pod) {
+		if a == nil {
+			before = append(before, p)
+		} else {
+			a.PodMigrated(p)
+		}
+	}}
 	if c.EarlyPorts {
 		changes.Bound = func(p *netmodel.Pod) { a.PodBound(p) }
 	}
@@ -93,6 +100,9 @@ func run(ctx context.Context, c conf.Agent) error {
 		return err
 	}
 	defer a.Close()
+	for _, p := range before {
+		a.PodMigrated(p)
+	}
 	db.OnReplaced(a.NBReplaced)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Run(ctx) })
