@@ -74,8 +74,11 @@ func (n *Network) beyondRanges(i int) (parts []Span) {
 
 // boundKey is the key because of which a subnet has no address for pods.
 func (n *Network) boundKey() string {
-	if len(n.Ranges) > 0 {
+	switch {
+	case len(n.Ranges) > 0:
 		return "ranges"
+	case len(n.Exclude) == 0 && len(n.VirtualAddresses) > 0:
+		return "virtualAddresses"
 	}
 	return "excludeSubnets"
 }

@@ -29,7 +29,7 @@ func TestVirtualAddressesRefused(t *testing.T) {
 		{nets + `[{"address":"10.1.0.9","selector":{"app":"a"},"vrid":256}]`, "virtualAddresses[0].vrid: 256 is not from 1 to 255"},
 		{nets + `[{"address":"10.1.0.9","selector":{"app":"a"}},{"address":"10.1.0.9","selector":{"app":"b"}}]`, "virtualAddresses: 10.1.0.9 is there twice"},
 		{nets + "[" + many + "]", "virtualAddresses: 17 are more than 16"},
-		{`"subnets":"10.1.0.0/30","virtualAddresses":[{"address":"10.1.0.2","selector":{"app":"a"}}]`, "nothing of 10.1.0.0/30 is left for pods"},
+		{`"subnets":"10.1.0.0/30","virtualAddresses":[{"address":"10.1.0.2","selector":{"app":"a"}}]`, "virtualAddresses: nothing of 10.1.0.0/30 is left for pods"},
 		{`"topology":"layer3","subnets":"10.1.0.0/16","virtualAddresses":[{"address":"10.1.0.9","selector":{"app":"a"}}]`, "virtualAddresses: leave it out"},
 		{`"virtualAddresses":[{"address":"10.1.0.9","selector":{"app":"a"}}]`, "virtualAddresses[0].address: 10.1.0.9 is in none of the subnets"},
 	} {

@@ -105,6 +105,22 @@ func TestVirtualAddresses(t *testing.T) {
 	}
 }
 
+// TestVirtualAddressIsNotAllocatedByOVN: OVN's own allocator, which serves the addresses in excludeSubnets, does not give one
+// to a machine outside Kubernetes.
+func TestVirtualAddressIsNotAllocatedByOVN(t *testing.T) {
+	const virtual = `,"virtualAddresses":[{"address":"10.1.0.9","selector":{"app":"a"}}]`
+	w := nbtest.NewWorld(t)
+	for keys, want := range map[string]string{
+		nbtest.Net4 + virtual: "",
+		nbtest.Net4 + `,"excludeSubnets":"10.1.0.0/25"` + virtual: "exclude_ips=10.1.0.1 10.1.0.9 10.1.0.128..10.1.0.254 subnet=10.1.0.0/24",
+	} {
+		nbtest.Ensure(t, w.Networks, nbtest.Network(t, "blue", keys))
+		if got := w.Rows(t)["Logical_Switch"][nbtest.BlueKey]["other_config"]; got != want {
+			t.Errorf("%s: other_config %q, want %q", keys, got, want)
+		}
+	}
+}
+
 // TestBoundaryVirtualAddressInUse: an address that a pod, a Service, a router or another network of the same VLAN has does not
 // become a virtual one, and a virtual one does not become theirs.
 func TestBoundaryVirtualAddressInUse(t *testing.T) {

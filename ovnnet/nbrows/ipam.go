@@ -31,7 +31,7 @@ func WidestOf(own *nb.LogicalSwitch) int {
 func setIPAM(row *nb.LogicalSwitch, network *netmodel.Network, i int) {
 	subnet := network.Subnets[i]
 	hosts := uint64(1)<<(32-subnet.Bits()) - 2
-	if leased := network.Leasable(i).Size() + 1; leased == hosts { // + 1 for the gateway
+	if leased := network.Leasable(i).Size() + 1 + uint64(len(virtual(network, i))); leased == hosts { // + 1: the gateway
 		return
 	}
 	row.OtherConfig[ipamSubnet], row.OtherConfig[ipamExclude] = subnet.String(), ours(network, i)

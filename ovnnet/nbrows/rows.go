@@ -171,10 +171,10 @@ func switchRow(network *netmodel.Network) *nb.LogicalSwitch {
 	return row
 }
 
-// ours returns the addresses that OVN's allocator must not use: the gateway and all leasable addresses. It writes
-// ranges, because OVN ignores a CIDR in exclude_ips.
+// ours returns the addresses that OVN's allocator must not use: the gateway, the virtual addresses and all leasable
+// addresses. It writes ranges, because OVN ignores a CIDR in exclude_ips.
 func ours(network *netmodel.Network, i int) string {
-	words := []string{network.Gateways[i].String()}
+	words := append([]string{network.Gateways[i].String()}, virtual(network, i)...)
 	for _, span := range network.Leasable(i).Spans() {
 		if span.First == span.Last {
 			words = append(words, span.First.String())
@@ -183,6 +183,16 @@ func ours(network *netmodel.Network, i int) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// virtual are the virtual addresses of pods in the i-th subnet.
+func virtual(network *netmodel.Network, i int) (list []string) {
+	for _, v := range network.VirtualAddresses {
+		if network.Subnets[i].Contains(v.Address) {
+			list = append(list, v.Address.String())
+		}
+	}
+	return list
 }
 
 // The kinds of a network's routes. A network has at most one route of each kind and address family.
