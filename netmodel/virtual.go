@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"regexp"
@@ -30,10 +31,10 @@ type VirtualAddress struct {
 
 // virtualAddressJSON is one entry of the key virtualAddresses.
 type virtualAddressJSON struct {
-	Address   string            `json:"address"`
-	Namespace string            `json:"namespace,omitempty"`
-	Selector  map[string]string `json:"selector"`
-	VRID      int               `json:"vrid,omitempty"`
+	Address   string          `json:"address"`
+	Namespace string          `json:"namespace,omitempty"`
+	Selector  json.RawMessage `json:"selector"`
+	VRID      int             `json:"vrid,omitempty"`
 }
 
 // Keys and values of labels, as Kubernetes accepts them.
@@ -56,14 +57,14 @@ func (n *Network) setVirtualAddresses(list []json.RawMessage) error {
 		if err := n.checkShared(a); err != nil {
 			return fmt.Errorf("%s.address: %w", key, err)
 		}
-		v := VirtualAddress{Address: a, Namespace: raw.Namespace, Selector: raw.Selector, VRID: raw.VRID}
+		v := VirtualAddress{Address: a, Namespace: raw.Namespace, VRID: raw.VRID}
 		if v.Namespace == "" {
 			v.Namespace = n.Namespace
 		}
 		if !label.MatchString(v.Namespace) {
 			return fmt.Errorf("%s.namespace: %.64q is no namespace", key, raw.Namespace)
 		}
-		if err := checkSelector(v.Selector); err != nil {
+		if v.Selector, err = parseSelector(raw.Selector); err != nil {
 			return fmt.Errorf("%s.selector: %w", key, err)
 		}
 		if v.VRID < 0 || v.VRID > 255 {
@@ -96,17 +97,32 @@ func (n *Network) checkShared(a netip.Addr) error {
 	return checkHost(n.Subnets[i], a)
 }
 
-// checkSelector refuses labels that no pod can have, and an empty selector: it would be all pods.
-func checkSelector(labels map[string]string) error {
-	if len(labels) == 0 || len(labels) > maxSelectorLabels {
-		return fmt.Errorf(`%d labels, write 1 to %d, like {"app": "router"}`, len(labels), maxSelectorLabels)
-	}
-	for key, value := range labels {
-		if !labelKey.MatchString(key) || !labelValue.MatchString(value) {
-			return fmt.Errorf("%.64q: %.64q is no label", key, value)
+// parseSelector reads the labels of a selector. It refuses labels that no pod can have, a label that is given twice,
+// and an empty selector, which would select all pods.
+func parseSelector(text json.RawMessage) (map[string]string, error) {
+	var values map[string]*string
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &values); err != nil {
+			return nil, conf.JSONError(err)
 		}
 	}
-	return nil
+	if len(values) == 0 || len(values) > maxSelectorLabels {
+		return nil, fmt.Errorf(`%d labels, write 1 to %d, like {"app": "router"}`, len(values), maxSelectorLabels)
+	}
+	if _, err := conf.ReadObject(text, slices.Collect(maps.Keys(values)), nil); err != nil {
+		return nil, err
+	}
+	labels := map[string]string{}
+	for key, value := range values {
+		if value == nil {
+			return nil, fmt.Errorf("%.64q: null is no label", key)
+		}
+		if !labelKey.MatchString(key) || !labelValue.MatchString(*value) {
+			return nil, fmt.Errorf("%.64q: %.64q is no label", key, *value)
+		}
+		labels[key] = *value
+	}
+	return labels, nil
 }
 
 // VirtualAddressesOf are the virtual addresses that a pod may have.
@@ -163,7 +179,8 @@ func (n *Network) keepVirtualAddresses(to *Network) error {
 func (n *Network) virtualAddressesJSON() any {
 	var list []virtualAddressJSON
 	for _, v := range n.VirtualAddresses {
-		list = append(list, virtualAddressJSON{v.Address.String(), v.Namespace, v.Selector, v.VRID})
+		labels, _ := json.Marshal(v.Selector) // in the order of the keys
+		list = append(list, virtualAddressJSON{v.Address.String(), v.Namespace, labels, v.VRID})
 	}
 	return list
 }
