@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 )
@@ -87,8 +89,10 @@ func TestVirtualAddresses(t *testing.T) {
 	w := newGatewayWorld(t, gatewayConfig, 0, 1)
 	w.gatewayStands(0, 1)
 	host := w.outside("host", 42, "192.0.2.9/24", "2001:db8::9/64")
-	w.Must(host.Route(w.Ctx, "10.20.0.0/24", "192.0.2.10"))
-	w.Must(host.Route(w.Ctx, "fd20::/64", "2001:db8::10"))
+	for _, i := range []string{"20", "21"} {
+		w.Must(host.Route(w.Ctx, "10."+i+".0.0/24", "192.0.2.10"))
+		w.Must(host.Route(w.Ctx, "fd"+i+"::/64", "2001:db8::10"))
+	}
 	w.network("pair", routerPair)
 	w.network("far", outOf(1, `"snat":false,`))
 	router := map[string]string{"app": "router"}
@@ -97,14 +101,15 @@ func TestVirtualAddresses(t *testing.T) {
 	near, far := w.Attached(2, "near", "pair"), w.Attached(1, "far", `[{"name":"far","default-route":["10.21.0.1","fd21::1"]}]`)
 
 	w.policy("deny", "pair", `{podSelector: {}, policyTypes: [Ingress, Egress]}`)
-	w.closed(third, w.Links(a)["net1"].IPs()[0], "tcp/80")
-	first, second := w.keepalived(a, 150), w.keepalived(b, 100)
+	own := w.Links(a)["net1"].IPs()
+	w.closed(third, own[0], "tcp/80")
+	w.keepalived(a, 150)
+	second := w.keepalived(b, 100)
 	w.master(a)
 	// The third pod waits longer than the second one before it takes the addresses.
 	alone := w.keepalived(third, 50)
 	w.master(third) // as it thinks
 	w.master(a, b)
-	w.never(second, "MASTER")
 	w.Must(alone.Stop(w.Ctx))
 	w.keepalived(third, 250) // from now on it would be preferred
 	w.master(third)
@@ -117,7 +122,13 @@ func TestVirtualAddresses(t *testing.T) {
 		}
 	}
 	reached(near, far, host)
-	w.never(first, "FAULT")
+	for i, address := range own { // the protocol stays on the link of the two, whatever it carries
+		outside := []string{"192.0.2.9", "2001:db8::9"}[i]
+		w.vrrp(far, host, outside, true) // from a network without the key
+		w.vrrp(a, host, outside, false)
+		w.vrrp(far, a, address, false)
+		w.vrrp(near, a, address, false)
+	}
 	w.End(a)
 	w.master(b)
 	reached(near, far, host)
@@ -137,12 +148,45 @@ func TestVirtualAddresses(t *testing.T) {
 	w.asBeforeOutside()
 }
 
-// never wants that keepalived has not entered a state.
-func (w *world) never(p *lab.Process, state string) {
+// vrrp sends a packet of the protocol, and wants that it arrives or not. An echo shows that the way is there.
+func (w *world) vrrp(from, to place, address string, arrives bool) {
 	w.T.Helper()
-	for line := range strings.Lines(string(w.Read(p.LogPath()))) {
-		if strings.Contains(line, "Entering "+state+" STATE") {
-			w.T.Errorf("%s: %s", p.Name, line)
+	network := "ip4:112"
+	if strings.Contains(address, ":") {
+		network = "ip6:112"
+	}
+	const secret = "not an advertisement"
+	var heard net.PacketConn
+	w.Must(to.Do(func() (err error) {
+		heard, err = net.ListenPacket(network, "")
+		return err
+	}))
+	defer heard.Close()
+	w.MustReach(from, address)
+	w.Must(from.Do(func() error {
+		c, err := net.Dial(network, address)
+		if err != nil {
+			return err
 		}
+		defer c.Close()
+		_, err = c.Write([]byte(secret))
+		return err
+	}))
+	w.MustReach(from, address)
+	wait := time.Second // an echo has passed since
+	if arrives {
+		wait = 10 * time.Second
+	}
+	w.Must(heard.SetReadDeadline(time.Now().Add(wait)))
+	got, buffer := false, make([]byte, 1500)
+	for !got {
+		n, _, err := heard.ReadFrom(buffer)
+		if err != nil {
+			break
+		}
+		got = string(buffer[:n]) == secret
+	}
+	if got != arrives {
+		w.T.Errorf("protocol 112 from %s to %s: arrives %t, want %t", from, address, got, arrives)
 	}
 }

@@ -11,8 +11,8 @@ const (
 	switchBytes = 1500
 	routerBytes = 2000 // the network's part in its router
 	dhcpBytes   = 1500 // rows of both families, and the ACL that lets the requests pass
-	// virtualBytes are of one virtual address: its claim, its port group and its ACLs.
-	virtualBytes = 2000
+	// virtualBytes are of one virtual address: its claims, its port group and its ACLs.
+	virtualBytes = 2500
 )
 
 // Cost is what the network needs in OVN without pods. Its flows, 150 to 400, are on the nodes with its pods alone.

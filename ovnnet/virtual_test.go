@@ -18,7 +18,7 @@ func virtualRows(t *testing.T, w *nbtest.World) string {
 	t.Helper()
 	var words []string
 	for _, row := range w.Dump(t, "Copp") {
-		if name := fmt.Sprint(row["name"]); strings.Contains(name, " address ") {
+		if name := fmt.Sprint(row["name"]); strings.Contains(name, " address ") || strings.Contains(name, " MAC 00:00:5e") {
 			words = append(words, fmt.Sprint(name, " ", row["external_ids"]))
 		}
 	}
@@ -55,8 +55,11 @@ func TestVirtualAddresses(t *testing.T) {
 				" map[ovn-multinet/address-book:" + tt.book + " ovn-multinet/claimant:network shop/blue:virtual address of pods]"
 		}
 		without := ""
-		const group = "from-lport 32767 allow inport == @group && ip.proto == 112 map[apply-after-lb:true]"
-		const in = "to-lport 32767 allow outport == @group && ip.proto == 112 map[]"
+		const group = "from-lport 32767 allow (inport == @group && ip.proto == 112 && ip4.dst == {224.0.0.18, $group_ip4}) || " +
+			"(inport == @group && ip.proto == 112 && ip6.dst == {ff02::12, fe80::/10, $group_ip6}) map[apply-after-lb:true]"
+		const in = "to-lport 32767 allow outport == @group && ip.proto == 112 && ip.ttl == 255 map[]"
+		const other = "to-lport 32766 drop outport == @group && ip.proto == 112 map[]"
+		mac := strings.Replace(claim("fd01::9"), "address fd01::9", "MAC 00:00:5e:00:02:07", 1)
 		others := "from-lport 32766 drop " + tt.others + " map[apply-after-lb:true]"
 		step := func(what, config, want string, changed bool) {
 			t.Helper()
@@ -76,7 +79,7 @@ func TestVirtualAddresses(t *testing.T) {
 			slices.Sort(lines)
 			return strings.Join(lines, "\n")
 		}
-		oneRows := with(others, group, in, "group: 0 ports, 2 ACLs", claim("10.1.0.9"))
+		oneRows := with(others, group, in, other, "group: 0 ports, 3 ACLs", claim("10.1.0.9"))
 		step("one", tt.keys+one, oneRows, true)
 		step("again", tt.keys+one, oneRows, false)
 		key, name := ovndb.VirtualGroup(ovndb.AddressKey(tt.book, netip.MustParseAddr("10.1.0.9")))
@@ -84,7 +87,7 @@ func TestVirtualAddresses(t *testing.T) {
 		w.NBCtl("pg-set-ports", name, "shop/a/net1")
 		joined := strings.Replace(oneRows, "0 ports", "1 ports", 1)
 		step("with a port", tt.keys+one, joined, false)
-		step("two", tt.keys+two, with(others, group, group, in, in, "group: 0 ports, 2 ACLs", "group: 1 ports, 2 ACLs",
+		step("two", tt.keys+two, with(others, group, group, in, in, other, other, "group: 0 ports, 3 ACLs", "group: 1 ports, 3 ACLs", mac,
 			claim("10.1.0.9"), claim("fd01::9")), true)
 		w.WantRefused(t, nbtest.Network(t, "blue", tt.keys+one), "virtualAddresses: fd01::9 cannot be removed, with 1 port on the network")
 		w.NBCtl("lsp-del", "shop/a/net1")
@@ -96,7 +99,7 @@ func TestVirtualAddresses(t *testing.T) {
 		w.Remove(t, "Copp", ovndb.AddressKey(tt.book, netip.MustParseAddr("10.1.0.9")))
 		step("the claim was deleted", tt.keys+one, oneRows, true)
 		step("none", tt.keys, without, true)
-		step("two at once", tt.keys+two, with(others, group, group, in, in, "group: 0 ports, 2 ACLs", "group: 0 ports, 2 ACLs",
+		step("two at once", tt.keys+two, with(others, group, group, in, in, other, other, "group: 0 ports, 3 ACLs", "group: 0 ports, 3 ACLs", mac,
 			claim("10.1.0.9"), claim("fd01::9")), true)
 		w.MustRemove(t, "shop/blue", true)
 		if got := virtualRows(t, w); got != "" {
@@ -142,6 +145,11 @@ func TestBoundaryVirtualAddressInUse(t *testing.T) {
 	w.WantRefused(t, nbtest.Network(t, "blue", onPhys+virtual), "virtualAddresses: address 10.1.0.9 on physical network phys, VLAN 42 "+
 		"is in use by network shop/green (virtual address of pods); choose another address")
 	w.WantRefused(t, nbtest.Network(t, "blue", onPhys+`,"gateway":"10.1.0.9"`), "gateway: address 10.1.0.9 on physical network phys, "+
+		"VLAN 42 is in use by network shop/green (virtual address of pods); choose another address")
+	const other = `,"virtualAddresses":[{"address":"10.1.0.10","selector":{"app":"a"},"vrid":7}]`
+	w.Clear(t)
+	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "green", onPhys+strings.Replace(virtual, "}}", `},"vrid":7}`, 1)))
+	w.WantRefused(t, nbtest.Network(t, "blue", onPhys+other), "virtualAddresses: MAC 00:00:5e:00:01:07 on physical network phys, "+
 		"VLAN 42 is in use by network shop/green (virtual address of pods); choose another address")
 	w.Clear(t)
 	nbtest.Ensure(t, w.Networks, nbtest.Network(t, "green", onPhys+`,"gateway":"10.1.0.9"`))

@@ -53,7 +53,11 @@ func ClaimsOfNetwork(network *netmodel.Network) *BookClaims {
 		}
 	}
 	for i := range network.VirtualAddresses {
-		claims.address(network.VirtualAddresses[i].Address, claimedByPods)
+		v := &network.VirtualAddresses[i]
+		claims.address(v.Address, claimedByPods)
+		if mac := v.MAC(); mac != nil { // no other pod, and no other network of the VLAN, may request it
+			claims.add(ovndb.MACKey(claims.book, mac), "MAC "+mac.String(), claimedByPods)
+		}
 	}
 	return claims
 }
@@ -172,7 +176,8 @@ func (c *BookClaims) hasVirtual(row *nb.Copp) bool {
 	return row != nil && row.ExternalIDs[ovndb.ClaimantPrefix+c.claimant] == claimedByPods
 }
 
-// Virtual returns the row keys of the claims on virtual addresses of pods, both of the present and of the wanted ones.
+// Virtual returns the row keys of the claims on virtual addresses and MACs of pods, both of the present and of the
+// wanted ones.
 func (c *BookClaims) Virtual(have map[string]*nb.Copp) (keys []string) {
 	for _, rows := range []map[string]*nb.Copp{have, c.Rows} {
 		for key, row := range rows {

@@ -10,8 +10,10 @@ import (
 
 // The ports of the pods that may have a virtual address are a port group. Agents make a pod's port a member when the
 // pod starts. By the ACLs of the group, VRRP passes between its ports whatever policies deny: a policy cannot name a
-// protocol beside TCP, UDP and SCTP. A guard of the switch denies VRRP of all other pods, which could pretend to have
-// the address. The sender's node decides that: ovn-controller knows of a group only the ports on its own node.
+// protocol beside TCP, UDP and SCTP. Nothing else of this protocol passes: a pod sends it to the group alone, and gets
+// it from its own link alone. There it has the hop limit 255, which no router leaves as it is (RFC 9568, sections
+// 5.1.1.3 and 5.1.2.3). A guard of the switch denies VRRP of other pods, which could pretend to have the address. The
+// sender's node decides that: ovn-controller knows only those ports of a group that are on its own node.
 
 // VirtualGroup has the rows of a virtual address of pods, beside its claim.
 type VirtualGroup struct {
@@ -27,7 +29,8 @@ const vrrp = "ip.proto == 112"
 var (
 	sendsVRRP    = guardACL{"VRRP out", fromPort, 32767, "allow"}
 	getsVRRP     = guardACL{"VRRP in", toPort, 32767, "allow"}
-	virtualRules = []guardACL{sendsVRRP, getsVRRP}
+	getsNoOther  = guardACL{"VRRP of others", toPort, 32766, "drop"}
+	virtualRules = []guardACL{sendsVRRP, getsVRRP, getsNoOther}
 	// othersVRRP is a guard of the switch of a network with virtual addresses.
 	othersVRRP = guardACL{"VRRP", fromPort, 32766, "drop"}
 )
@@ -60,13 +63,16 @@ func WantedVirtual(network *netmodel.Network) map[string]*VirtualGroup {
 		group := &nb.PortGroup{
 			UUID: key, Name: name, ExternalIDs: map[string]string{KeyNetwork: network.ID(), KeyKind: kindVirtual},
 		}
+		from, to := "inport == @"+name+" && "+vrrp, "outport == @"+name+" && "+vrrp
+		matches := map[string]string{
+			sendsVRRP.name: fmt.Sprintf("(%[1]s && ip4.dst == {224.0.0.18, $%[2]s_ip4}) || "+
+				"(%[1]s && ip6.dst == {ff02::12, fe80::/10, $%[2]s_ip6})", from, name),
+			getsVRRP.name:    to + " && ip.ttl == 255",
+			getsNoOther.name: to,
+		}
 		acls := map[string]*nb.ACL{}
 		for _, g := range virtualRules {
-			port := "outport"
-			if g == sendsVRRP {
-				port = "inport"
-			}
-			row := g.row(g.key(key), fmt.Sprintf("%s == @%s && %s", port, name, vrrp))
+			row := g.row(g.key(key), matches[g.name])
 			row.ExternalIDs = map[string]string{KeyNetwork: network.ID()}
 			acls[row.UUID] = row
 		}
