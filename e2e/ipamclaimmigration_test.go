@@ -138,8 +138,27 @@ func TestMigration(t *testing.T) {
 			t.Errorf("%d answers are missing", lost)
 		}
 	})
+	w.part("the guest has arrived, says KubeVirt", func(t *testing.T, w *world) {
+		running := stream(link.IPs()[0])
+		to := target(1-migrations()%2, "arrived")
+		w.sharedBy(source, source.Node, to.Node)
+		next := w.wiredByKubeVirt(to, link)
+		next.arrives()
+		from.pauses()
+		to.Annotations[conf.MigratedAnnotation] = "2026-01-02T03:04:05Z"
+		w.Must(to.WriteManifest())
+		w.sharedBy(to, to.Node)
+		w.End(source)
+		w.sharedBy(to, to.Node)
+		lost := running.lost()
+		t.Logf("%d answers are missing", lost)
+		if lost > lostAtMost {
+			t.Errorf("%d answers are missing", lost)
+		}
+		source, from = to, next
+	})
 	w.part("a source that is lost", func(t *testing.T, w *world) {
-		to := target(1-migrations()%2, "survivor")
+		to := target(migrations()%2, "survivor")
 		w.sharedBy(source, source.Node, to.Node)
 		w.Must(source.Node.KillAgent())
 		from.pauses()

@@ -183,32 +183,7 @@ func TestIPAMClaims(t *testing.T) {
 			}
 		}
 	})
-	w.run("a virtual address", func(w *world) {
-		const pair = `{"type":"ovn-multinet","subnets":"10.52.0.0/24","virtualAddresses":[{"address":"10.52.0.100","selector":{"app":"pair"}}]}`
-		w.Must(w.Apply(w.Ctx, nad("pair", pair)+pod("watcher", "node1", "pair")))
-		w.Must(w.WaitReady(w.Ctx, "default/watcher"))
-		for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} {
-			w.Must(w.Apply(w.Ctx, strings.Replace(pod(name, node, "pair"), "  name: "+name, "  name: "+name+"\n  labels: {app: pair}", 1)))
-		}
-		w.Must(w.WaitReady(w.Ctx, "default/pair-1", "default/pair-2"))
-		if out := w.multinet("who", "10.52.0.100"); !strings.Contains(out, "pods default with app=pair  virtual address") {
-			w.T.Errorf("who 10.52.0.100: %s", out)
-		}
-		for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} { // one after the other
-			for _, what := range []string{"add", "del"} {
-				out, err := w.within(node, name)(w.Ctx, "ip", "addr", what, "10.52.0.100/32", "dev", "net1")
-				if err != nil {
-					w.T.Fatalf("ip addr %s in %s: %v: %s", what, name, err, out)
-				}
-				if what == "add" { // nothing announces it
-					_, err := w.within("node1", "watcher")(w.Ctx, "ip", "neigh", "flush", "dev", "net1")
-					w.Must(err)
-					w.reaches("watcher", "net1", "10.52.0.100")
-				}
-			}
-		}
-		w.Must(w.Delete(w.Ctx, pod("pair-1", "node1", "pair")+pod("pair-2", "node2", "pair")+pod("watcher", "node1", "pair")+nad("pair", pair)))
-	})
+	w.run("a virtual address", virtualAddress)
 	w.run("deleted", func(w *world) {
 		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
 		w.Must(w.Apply(w.Ctx, launcher("late", "node2", "vm.net")))
@@ -236,4 +211,32 @@ func (w *world) within(node, name string) func(context.Context, ...string) (stri
 		out, err := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns}, command...)...).CombinedOutput()
 		return string(out), err
 	}
+}
+
+// virtualAddress: two pods have an address one after the other, and a third one reaches it.
+func virtualAddress(w *world) {
+	const pair = `{"type":"ovn-multinet","subnets":"10.52.0.0/24","virtualAddresses":[{"address":"10.52.0.100","selector":{"app":"pair"}}]}`
+	w.Must(w.Apply(w.Ctx, nad("pair", pair)+pod("watcher", "node1", "pair")))
+	w.Must(w.WaitReady(w.Ctx, "default/watcher"))
+	for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} {
+		w.Must(w.Apply(w.Ctx, strings.Replace(pod(name, node, "pair"), "  name: "+name, "  name: "+name+"\n  labels: {app: pair}", 1)))
+	}
+	w.Must(w.WaitReady(w.Ctx, "default/pair-1", "default/pair-2"))
+	if out := w.multinet("who", "10.52.0.100"); !strings.Contains(out, "pods default with app=pair  virtual address") {
+		w.T.Errorf("who 10.52.0.100: %s", out)
+	}
+	for node, name := range map[string]string{"node1": "pair-1", "node2": "pair-2"} { // one after the other
+		for _, what := range []string{"add", "del"} {
+			out, err := w.within(node, name)(w.Ctx, "ip", "addr", what, "10.52.0.100/32", "dev", "net1")
+			if err != nil {
+				w.T.Fatalf("ip addr %s in %s: %v: %s", what, name, err, out)
+			}
+			if what == "add" { // nothing announces it
+				_, err := w.within("node1", "watcher")(w.Ctx, "ip", "neigh", "flush", "dev", "net1")
+				w.Must(err)
+				w.reaches("watcher", "net1", "10.52.0.100")
+			}
+		}
+	}
+	w.Must(w.Delete(w.Ctx, pod("pair-1", "node1", "pair")+pod("pair-2", "node2", "pair")+pod("watcher", "node1", "pair")+nad("pair", pair)))
 }
