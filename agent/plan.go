@@ -333,6 +333,21 @@ func (p *planning) layOut(
 	return plan
 }
 
+// omitRoutesToItself omits the routes of a network that lead to the pod itself.
+func (p *planning) omitRoutesToItself(i *agentapi.Interface, network *netmodel.Network) {
+	var own []netip.Addr
+	for _, a := range i.Addresses {
+		own = append(own, a.Addr())
+	}
+	for _, v := range network.VirtualAddressesOf(p.pod) {
+		own = append(own, v.Address)
+	}
+	others := network.ForOthers(own)
+	isOthers := func(r conf.Route) bool { return slices.Contains(others, r) }
+	i.Routes = slices.DeleteFunc(slices.Clone(i.Routes), isOthers)
+	i.TableRoutes = slices.DeleteFunc(slices.Clone(i.TableRoutes), isOthers)
+}
+
 // gatewaysFor are the gateways that plugins behind ours are told. On an overlay network without a router, nobody has
 // the address.
 func gatewaysFor(at *nad.Attachment) []netip.Addr {
@@ -458,6 +473,12 @@ func (p *planning) writePorts(
 		if err := p.setIPAMClaim(ctx, &request, at); err != nil {
 			return fmt.Errorf("interface %s: %w", at.Interface, err)
 		}
+		for _, ip := range request.IPs {
+			if err := at.Network.CheckNamespace(ip.Addr(), p.owner.Namespace); err != nil {
+				return conf.Errorf(conf.CodeNotAllowed, "request another address, or ask the owner of the network to change "+
+					"subnetsBehind", "interface %s: %w", at.Interface, err)
+			}
+		}
 		requests = append(requests, request)
 	}
 	var ports []ovnport.Port
@@ -468,6 +489,7 @@ func (p *planning) writePorts(
 	for n, port := range ports {
 		i := &plan.Interfaces[n]
 		i.MAC, i.Addresses = port.MAC.String(), port.Addresses
+		p.omitRoutesToItself(i, attachments[i.Position].Network)
 		i.Probe = probeOf(attachments[i.Position].Network, port.Addresses)
 		i.Port = agentapi.Port{Name: port.Name, UUID: port.UUID, Claims: port.Claims, Switch: port.Switch}
 		for _, g := range port.Groups {

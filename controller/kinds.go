@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
 	policykind "github.com/ovn-multinet/ovn-multinet/controller/policies"
 	servicekind "github.com/ovn-multinet/ovn-multinet/controller/services"
+	"github.com/ovn-multinet/ovn-multinet/controller/subnetsbehind"
 	"github.com/ovn-multinet/ovn-multinet/controller/uplinks"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet"
@@ -52,14 +53,15 @@ type podKind interface {
 // serve them.
 type kinds struct {
 	*Controller
-	all      []kind
-	naming   []namingKind
-	podKinds []podKind
-	entries  *entries.Kind
-	uplinks  *uplinks.Kind
-	policies *policykind.Kind
-	services *servicekind.Kind
-	outside  *outsidekind.Kind
+	all           []kind
+	naming        []namingKind
+	podKinds      []podKind
+	entries       *entries.Kind
+	uplinks       *uplinks.Kind
+	policies      *policykind.Kind
+	services      *servicekind.Kind
+	outside       *outsidekind.Kind
+	subnetsBehind *subnetsbehind.Kind // nil: no source of pods
 	// pods is the source of pods that change; nil if no kind follows pods.
 	pods         pods.Source
 	portNetworks pods.Networks
@@ -108,6 +110,11 @@ func newKinds(config *Config, c *Controller) *kinds {
 			Engine: c.engine, Source: config.IPAMClaims, Rows: ipamclaims.New(c.rows), Log: c.log,
 		})
 		k.all, k.podKinds = append(k.all, claims), append(k.podKinds, claims)
+	}
+	if k.pods != nil {
+		k.subnetsBehind = subnetsbehind.New(k.pods, func(network, tenant string) { c.nets.QueueFor(network, tenant) })
+		c.networks.Ready = k.subnetsBehind.Ready
+		k.all, k.podKinds = append(k.all, k.subnetsBehind), append(k.podKinds, k.subnetsBehind)
 	}
 	k.all = append(k.all, k.uplinks, k.entries) // behind the kind that lists the outside addresses
 	c.engine.Register(kindBackends, k.reconcilePods)
@@ -192,6 +199,9 @@ func (k *kinds) NetworkHasUsers(network string, namespaces []string) {
 // NetworkAccepted notes the accepted configuration of a network.
 func (k *kinds) NetworkAccepted(id string, accepted *netmodel.Network, exists bool) {
 	k.entries.NetworkAccepted(id, accepted, exists)
+	if k.subnetsBehind != nil {
+		k.subnetsBehind.NetworkAccepted(id, accepted)
+	}
 	if k.policies != nil {
 		k.policies.NetworkAccepted(id, accepted, exists)
 	}

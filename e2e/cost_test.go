@@ -118,6 +118,11 @@ func TestBoundaryCosts(t *testing.T) {
 	virtual := listOf(netmodel.MaxVirtualAddresses, func(i int) string {
 		return fmt.Sprintf(`{"address":"10.13.0.%d","selector":{"app":"a"},"vrid":%[1]d}`, 100+i)
 	})
+	behind := listOf(netmodel.MaxSubnetsBehind, func(i int) string {
+		return fmt.Sprintf(`{"subnet":"10.%d.0.0/16","via":"%s"}`, 60+i, listOf(netmodel.MaxVia, func(i int) string {
+			return fmt.Sprint("10.14.0.", 10+i)
+		}))
+	})
 	for name, config := range map[string]string{
 		"virtual": `{"type":"ovn-multinet","subnets":"10.13.0.0/24,fd13::/64","virtualAddresses":[` + virtual + `]}`,
 		"small":   `{"type":"ovn-multinet","subnets":"10.8.0.0/24"}`,
@@ -138,6 +143,27 @@ func TestBoundaryCosts(t *testing.T) {
 			pod(name, name)
 		})
 	}
+
+	functions := `{"type":"ovn-multinet","router":"functions","subnets":"10.14.0.0/24","subnetsBehind":[` + behind + `]}`
+	parsed, err := netmodel.ParseNetwork("shop", "functions", []byte(functions))
+	w.Must(err)
+	need := parsed.Cost().Plus(cost.Cost{cost.Bytes: 1400 * netmodel.MaxVia, cost.Flows: 250 + 40*netmodel.MaxVia})
+	c.is("network with subnets behind pods", need, func() {
+		w.network("functions", functions)
+		for i := range netmodel.MaxVia {
+			p := w.Pod(0, fmt.Sprint("function-", i), fmt.Sprintf(`[{"name":"functions","ips":["10.14.0.%d"]}]`, 10+i))
+			p.Ready = "True"
+			w.Must(p.WriteManifest())
+			w.Add(p)
+		}
+		w.Eventually(func() error {
+			out, err := w.Lab.NBCtl(w.Ctx, "--bare", "--columns=nexthop", "find", "Logical_Router_Static_Route", "nexthop!=discard")
+			if got := len(strings.Fields(out)); err != nil || got != netmodel.MaxVia*netmodel.MaxSubnetsBehind {
+				return fmt.Errorf("%d routes: %v", got, err)
+			}
+			return nil
+		})
+	})
 
 	w.network("red", `{"type":"ovn-multinet","subnets":"10.11.0.0/24,fd11::/64"}`)
 	var backends []service.Backend

@@ -163,15 +163,17 @@ func parseWithin(key, text string) ([]netip.Prefix, error) {
 	return list, nil
 }
 
-// outside returns the first of the network's subnets that is within none of the list's subnets.
+// outside returns the first of the network's subnets, and of those behind its pods, that is within none of the list's
+// subnets.
 func (n *Network) outside(list []netip.Prefix) (subnet netip.Prefix, found bool) {
-	i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool {
+	routed := n.Routed()
+	i := slices.IndexFunc(routed, func(s netip.Prefix) bool {
 		return !slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Bits() <= s.Bits() && p.Contains(s.Addr()) })
 	})
 	if i < 0 {
 		return netip.Prefix{}, false
 	}
-	return n.Subnets[i], true
+	return routed[i], true
 }
 
 // someOf returns the beginning of a list as text, for an error of one line.
@@ -200,7 +202,7 @@ func (n *Network) CheckGuest(guests []Guest) error {
 	if len(within) == 0 {
 		const form = `router: namespace %s may not join router %s: ` +
 			`write "routerGuests": [{"namespace": %q, "subnets": %q}] %s`
-		return fmt.Errorf(form, n.Namespace, n.Router, n.Namespace, joinWords(n.Subnets, ","), where)
+		return fmt.Errorf(form, n.Namespace, n.Router, n.Namespace, joinWords(n.Routed(), ","), where)
 	}
 	const form = `router: namespace %s may bring %s to router %s, not %s: add it to "subnets" of %s in "routerGuests" %s`
 	return fmt.Errorf(form, n.Namespace, someOf(within), n.Router, subnet, n.Namespace, where)
@@ -228,7 +230,7 @@ func (r *Router) CheckJoin(n *Network) error {
 	where := fmt.Sprintf(`under "namespaces" in the object Router of %s`, r.Name)
 	if !listed {
 		return fmt.Errorf(`router: namespace %s may not join router %s: the operator writes %s: {subnets: %q} %s`,
-			n.Namespace, r.Name, n.Namespace, joinWords(n.Subnets, ","), where)
+			n.Namespace, r.Name, n.Namespace, joinWords(n.Routed(), ","), where)
 	}
 	if subnet, found := n.outside(g.Subnets); found {
 		const form = `router: namespace %s may bring %s to router %s, not %s: the operator adds it to "subnets" of %s %s`

@@ -194,6 +194,16 @@ var localnetKeys = []key{
 			"[share, by VRRP for example](topologies.md#virtual-addresses-of-pods), at most 16; not on `layer3`",
 		preset: "none",
 	},
+	{
+		name: "subnetsBehind", parse: read((*Network).setSubnetsBehind), check: (*Network).checkRoom, change: atOnce,
+		most: MaxSubnetsBehind, count: func(n *Network) int { return len(n.SubnetsBehind) },
+		value: (*Network).subnetsBehindJSON,
+		line:  "Subnets behind pods", show: (*Network).subnetBehindWords,
+		schema: `{"type": "array", "items": {"type": "object"}}`,
+		doc: "`[{\"subnet\": \"10.60.0.0/16\", \"via\": \"10.1.0.5\"}]`: subnets that are reached " +
+			"[through pods](topologies.md#subnets-behind-pods), at most 16; not on `layer3`",
+		preset: "none",
+	},
 }
 
 // overlayKeys are further keys of ovn-kubernetes' NADs. Those of its own plugin have no effect.

@@ -43,6 +43,8 @@ var samples = map[string]struct{ from, to string }{
 	"dhcp":   {config(`"subnets":"10.1.0.0/24"`), config(`"subnets":"10.1.0.0/24","dhcp":{"dns":["10.1.0.53","fd00::53"],"domain":"example.org","leaseTime":"12h","defaultRoute":false}`)},
 	"virtualAddresses": {config(`"subnets":"10.1.0.0/24"`),
 		config(`"subnets":"10.1.0.0/24","virtualAddresses":[{"address":"10.1.0.101","selector":{"app":"b"}},{"address":"10.1.0.100","selector":{"app":"a","tier":""},"namespace":"web","vrid":51}]`)},
+	"subnetsBehind": {config(`"subnets":"10.1.0.0/24"`),
+		config(`"subnets":"10.1.0.0/24","subnetsBehind":[{"subnet":"10.61.0.0/16","via":"10.1.0.6,10.1.0.5","standby":true},{"subnet":"10.60.0.0/16","via":"10.1.0.5","namespace":"core"}]`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,
 		`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `,{"type":"tuning"}]}`},
 }

@@ -45,6 +45,8 @@ type Network struct {
 	DHCP          *DHCP // nil: OVN answers no DHCP
 	// VirtualAddresses are the addresses that several pods may have, ascending. No pod gets one as its own.
 	VirtualAddresses []VirtualAddress
+	// SubnetsBehind are the subnets that are reached through pods of the network, ascending.
+	SubnetsBehind []SubnetBehind
 
 	PortSecurity bool
 	// Chained is the CNI list of the plugins behind ours in the NAD's list, in compact JSON; "": there are none. They run
@@ -82,6 +84,9 @@ func (n *Network) Leasable(i int) Pool { return newPool(n.Subnets[i], n.reserved
 
 // Pool is the set of addresses of the i-th subnet that are given to those who request none, without the given ones.
 func (n *Network) Pool(i int, without ...netip.Addr) Pool {
+	for _, b := range n.SubnetsBehind { // a pod gets an address of via if it requests it
+		without = append(slices.Clip(without), b.Via...)
+	}
 	return newPool(n.Subnets[i], append(n.reserved(i, without), n.beyondRanges(i)...))
 }
 
@@ -428,7 +433,7 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 			return fmt.Errorf("address %s is excluded by excludeSubnets %s of network %s", a, e, n.ID())
 		}
 	}
-	if slices.ContainsFunc(n.VirtualAddresses, func(v VirtualAddress) bool { return v.Address == a }) {
+	if n.IsVirtual(a) {
 		return fmt.Errorf("address %s is in virtualAddresses of network %s", a, n.ID())
 	}
 	return nil
@@ -437,8 +442,17 @@ func (n *Network) CheckFixed(a netip.Addr) error {
 // CheckVirtual refuses an address that no Service may have. On a layer3 network these are also the network address, the
 // gateway and the broadcast address of each node subnet, also of one that no node has yet.
 func (n *Network) CheckVirtual(a netip.Addr) error {
-	if err := n.CheckFixed(a); err != nil || n.Topology != Layer3 {
+	if err := n.CheckFixed(a); err != nil {
 		return err
+	}
+	for _, b := range n.SubnetsBehind {
+		if slices.Contains(b.Via, a) {
+			return fmt.Errorf("address %s is for pods of namespace %s: %s is behind it on network %s", a, b.Namespace, b.Subnet,
+				n.ID())
+		}
+	}
+	if n.Topology != Layer3 {
+		return nil
 	}
 	block := netip.PrefixFrom(a, n.NodeSubnetBits[n.SubnetOf(a)]).Masked()
 	if a == block.Addr().Next() {

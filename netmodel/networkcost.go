@@ -13,6 +13,9 @@ const (
 	dhcpBytes   = 1500 // rows of both families, and the ACL that lets the requests pass
 	// virtualBytes are of one virtual address: its claims, its port group and its ACLs.
 	virtualBytes = 2500
+	// subnetBehindBytes are of one subnet behind pods: the way to it on the gateway, and its SNAT. viaBytes and viaFlows
+	// are of one next hop.
+	subnetBehindBytes, viaBytes, viaFlows = 1000, 400, 2
 )
 
 // Cost is what the network needs in OVN without pods. Its flows, 150 to 400, are on the nodes with its pods alone.
@@ -26,6 +29,10 @@ func (n *Network) Cost() (c cost.Cost) {
 	}
 	c[cost.Bytes] += virtualBytes * len(n.VirtualAddresses)
 	c[cost.Groups] += len(n.VirtualAddresses)
+	for _, b := range n.SubnetsBehind {
+		c[cost.Bytes] += subnetBehindBytes + viaBytes*len(b.Via)
+		c[cost.Flows] += viaFlows * len(b.Via)
+	}
 	if n.DHCP != nil {
 		c[cost.Bytes] += dhcpBytes
 	}

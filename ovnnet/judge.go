@@ -24,7 +24,7 @@ func (n *Networks) judge(
 	if err := n.boundIPAM(have, network); err != nil {
 		return nil, err
 	}
-	guards := have.guards()
+	guards := append(have.guards(), have.subnetsBehind.guards...)
 	if cut := n.disrupts(have, wanted, network); cut != nil {
 		ports, err := n.ports(ctx, &have.networkRows)
 		if err != nil {
@@ -45,7 +45,7 @@ func (n *Networks) judge(
 	}
 	guards = append(guards, joins...)
 	if r := n.gateways.WithGateway(network.Router); r != nil {
-		for _, subnet := range network.Subnets {
+		for _, subnet := range network.Routed() {
 			if err := r.CheckSubnet(subnet); err != nil {
 				return nil, nbrows.Refusedf("%v", err)
 			}
@@ -115,14 +115,22 @@ func (n *Networks) freeGateways(ctx context.Context, network *netmodel.Network) 
 const leastOnGateway = 1280
 
 // changesRouter reports whether the change gives the router a new or other subnet: by the port of the network's own
-// switch, or by the discard route of a layer3 network.
+// switch, by the discard route of a layer3 network, or by the routes to a subnet behind pods.
 func (have *present) changesRouter(wanted *networkRows) bool {
 	if !nbrows.SamePort(have.own.RouterPort, wanted.own.RouterPort) && wanted.own.RouterPort != nil {
 		return true
 	}
-	for key, r := range wanted.routes {
-		if old := have.routes[key]; r.Nexthop == nbrows.Discard && (old == nil || old.IPPrefix != r.IPPrefix ||
-			old.ExternalIDs[nbrows.KeyRouter] != r.ExternalIDs[nbrows.KeyRouter]) {
+	leads := map[[2]string]bool{} // the routers and subnets of the present routes
+	of := func(r *nb.LogicalRouterStaticRoute) [2]string {
+		return [2]string{r.ExternalIDs[nbrows.KeyRouter], r.IPPrefix}
+	}
+	for _, r := range have.routes {
+		if nbrows.InMainRouter(r) {
+			leads[of(r)] = true
+		}
+	}
+	for _, r := range wanted.routes {
+		if nbrows.InMainRouter(r) && !leads[of(r)] {
 			return true
 		}
 	}

@@ -20,6 +20,8 @@ type Networks struct {
 	PortMTU func(network *netmodel.Network) (mtu int, known bool)
 	// PodMTU returns the MTU of pods on a network; 0: unknown.
 	PodMTU func(network *netmodel.Network) int
+	// Ready reports whether a pod is ready and not about to end.
+	Ready func(ctx context.Context, namespace, name string) (bool, error)
 }
 
 // New returns a Networks. gateways has the routers of the operator's configuration. widestIPAM is the prefix length of
@@ -29,6 +31,7 @@ func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks 
 		Store: s, gateways: gateways, widestIPAM: widestIPAM,
 		PortMTU: func(*netmodel.Network) (int, bool) { return 0, false },
 		PodMTU:  func(network *netmodel.Network) int { return network.MTU },
+		Ready:   func(context.Context, string, string) (bool, error) { return true, nil },
 	}
 }
 

@@ -60,6 +60,7 @@ func (n *Networks) readOnce(ctx context.Context, id string, network *netmodel.Ne
 		func() error { return n.readNodes(ctx, have) },
 		func() error { return n.readRouterEnds(ctx, have, network) },
 		func() error { return n.readClaims(ctx, have, network) },
+		func() error { return n.readSubnetsBehind(ctx, have, network) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

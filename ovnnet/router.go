@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// overlaps refuses a network with a subnet that overlaps another subnet on the same router. It returns the assertions
-// that the router still has the ports and routes that were compared.
+// overlaps refuses a network with a subnet, or one behind its pods, that overlaps another one on the same router. It
+// returns the assertions that the router still has the ports and routes that were compared.
 func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]ovsdb.Operation, error) {
 	name := network.RouterName()
 	on, err := n.readOnRouter(ctx, name)
@@ -29,7 +29,7 @@ func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]o
 		if owner != "" {
 			what = "network " + owner
 		}
-		for _, subnet := range network.Subnets {
+		for _, subnet := range network.Routed() {
 			if other.Overlaps(subnet) {
 				return nbrows.Refusedf("router: subnet %s overlaps %s of %s on router %s", subnet, other.Masked(), what, name)
 			}
@@ -37,7 +37,7 @@ func (n *Networks) overlaps(ctx context.Context, network *netmodel.Network) ([]o
 		return nil
 	}
 	for _, r := range on.routes {
-		if r.Nexthop != nbrows.Discard {
+		if !nbrows.InMainRouter(r) {
 			continue
 		}
 		if err := check(r.IPPrefix, r.ExternalIDs[nbrows.KeyNetwork], "a route"); err != nil {

@@ -16,7 +16,7 @@ import (
 func TestEnsureFromAnyToAny(t *testing.T) {
 	all := []string{
 		"", nbtest.Net4, nbtest.NetDual, nbtest.Net4 + nbtest.OnR1, nbtest.Net4 + `,"router":"r2"`, nbtest.NetDual + nbtest.OnR1, nbtest.NetDual + `,"gateway":"10.1.0.9,fd01::9"` + nbtest.OnR1,
-		`"subnets":"10.0.0.0/8"` + nbtest.OnR1, nbtest.Net6 + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::1:0:5"` + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::2:0:5","router":"r2"`,
+		`"subnets":"10.0.0.0/8"` + nbtest.OnR1, nbtest.Net6 + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::1:0:5"` + nbtest.OnR1, nbtest.Net6 + `,"gateway":"fd01::2:0:5","router":"r2"`, nbtest.Net4 + nbtest.OnR1 + behindBoth, nbtest.Net4 + `,"router":"r2"` + behindOne,
 	}
 	w := nbtest.NewWorld(t)
 	for _, from := range all {

@@ -29,6 +29,8 @@ type networkRows struct {
 	claims *nbrows.BookClaims
 	// virtual are the other rows of virtual addresses, by the row key of the port group.
 	virtual map[string]*nbrows.VirtualGroup
+	// subnetsBehind is what NB has of them; of wanted rows it is empty.
+	subnetsBehind subnetsBehind
 	// dhcp is what DHCP answers, by row key.
 	dhcp map[string]*nb.DHCPOptions
 }
@@ -58,6 +60,7 @@ func (n *Networks) wanted(have *present, network *netmodel.Network, owner string
 		r.own.Row.ExternalIDs[nbrows.KeyOwner] = owner
 	}
 	r.routes, r.nats = wantedRoutes(n.gateways, network)
+	have.subnetsBehind.wantedRoutes(network, r.routes)
 	n.setIPAM(r, network)
 	n.setPortMTUs(have, r, network)
 	mtu := n.PodMTU(network)
@@ -67,19 +70,19 @@ func (n *Networks) wanted(have *present, network *netmodel.Network, owner string
 }
 
 // wantedRoutes returns a network's routes, in its router and in the router's gateway, and the network's SNAT rows in
-// the gateway.
+// the gateway. The routes to subnets behind pods are not among them.
 func wantedRoutes(
 	gateways *gateway.Gateways, network *netmodel.Network,
 ) (map[string]*nb.LogicalRouterStaticRoute, map[string]*nb.NAT) {
 	routes, nats := map[string]*nb.LogicalRouterStaticRoute{}, map[string]*nb.NAT{}
 	id, router := network.ID(), network.RouterName()
-	for _, subnet := range network.Subnets {
+	for _, subnet := range network.Routed() {
 		marks := map[string]string{nbrows.KeyNetwork: id, nbrows.KeyRouter: router}
-		f := nbrows.Family(subnet.Addr())
+		f, name := nbrows.Family(subnet.Addr()), rowName(network, subnet)
 		if network.Topology == netmodel.Layer3 {
-			key := nbrows.RouteKey(id, nbrows.Discard, f)
+			key := nbrows.RouteKey(id, nbrows.Discard, name)
 			routes[key] = &nb.LogicalRouterStaticRoute{
-				UUID: key, IPPrefix: subnet.String(), Nexthop: "discard", ExternalIDs: maps.Clone(marks),
+				UUID: key, IPPrefix: subnet.String(), Nexthop: nbrows.Discard, ExternalIDs: maps.Clone(marks),
 			}
 		}
 		gateway := gateways.WithGateway(network.Router)
@@ -90,13 +93,13 @@ func wantedRoutes(
 		if i < 0 {
 			continue
 		}
-		key := nbrows.RouteKey(id, nbrows.Back, f)
+		key := nbrows.RouteKey(id, nbrows.Back, name)
 		routes[key] = &nb.LogicalRouterStaticRoute{
 			UUID: key, IPPrefix: subnet.String(), Nexthop: gateway.RouterJoin(i).Addr().String(),
 			ExternalIDs: maps.Clone(marks),
 		}
 		if network.SNAT != nil && *network.SNAT || network.SNAT == nil && gateway.SNAT {
-			key := nbrows.NatKey(id, f)
+			key := nbrows.NatKey(id, name)
 			nats[key] = &nb.NAT{
 				UUID: key, Type: nb.NATTypeSNAT, LogicalIP: subnet.String(),
 				ExternalIP: gateway.External[i].Addr().String(), ExternalIDs: marks,

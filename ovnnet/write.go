@@ -33,6 +33,7 @@ func (n *Networks) write(
 		return cmp.Or(n.Write(ctx, append(guards, b.Ops...)), nbrows.ErrAgain)
 	}
 	have.change(b, wanted)
+	have.subnetsBehind.secure(b, network)
 	b.Add(have.deleteStrayPorts()...)
 	if len(router)+len(b.Ops) > 0 {
 		b.Ops = append(guards, b.Ops...)

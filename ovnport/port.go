@@ -194,6 +194,9 @@ func portRow(o *Owner, d *draft) *nb.LogicalSwitchPort {
 		guest := d.request.IPAMClaim != "" || d.request.Network.DHCP != nil
 		virtual := d.virtual()
 		row.PortSecurity = append([]string{port.security(physical, guest, virtual)}, port.virtualSecurity(virtual)...)
+		for i, value := range row.PortSecurity {
+			row.PortSecurity[i] = d.request.Network.Secured(o.Namespace, value)
+		}
 		if len(row.PortSecurity) > 1 { // OVN knows no port with a virtual MAC
 			row.Addresses = append(row.Addresses, "unknown")
 		}

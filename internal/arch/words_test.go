@@ -39,7 +39,7 @@ var wordRules = map[string]struct {
 	"forget":   {identifiers: true, ordinary: `forget`}, // the operator's command
 	"in force": {pattern: `in force`},
 	"standing": {pattern: `standing`, identifiers: true},
-	"behind":   {pattern: `behind`, identifiers: true},
+	"behind":   {pattern: `behind`, identifiers: true, ordinary: `subnets? behind`},
 	"take away": {
 		pattern: `(take|takes|took|taking) (away|(it|them|these|those|all) away)`,
 	},

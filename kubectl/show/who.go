@@ -92,6 +92,11 @@ func (n *Network) holders(a netip.Addr) (found []Holder) {
 		}
 	}
 	if n.network != nil {
+		for i := range n.network.SubnetsBehind {
+			if b := &n.network.SubnetsBehind[i]; b.Subnet.Contains(a) {
+				found = append(found, Holder{Network: n.Name, Kind: holderPods, Name: b.Namespace, As: "behind them: " + b.Words()})
+			}
+		}
 		for i := range n.network.VirtualAddresses {
 			if v := &n.network.VirtualAddresses[i]; v.Address == a {
 				found = append(found, Holder{Network: n.Name, Kind: holderPods, Name: v.Pods(), As: "virtual address"})

@@ -33,13 +33,15 @@ func TestWho(t *testing.T) {
 	}
 	list = append(list, Network{Name: "shop/seen", Subnets: []Subnet{{Subnet: netip.MustParsePrefix("10.5.0.0/24"), uncounted: true}}})
 	virtual, err := netmodel.ParseNetwork("shop", "pair", []byte(`{"type":"ovn-multinet","subnets":"10.6.0.0/24",`+
-		`"virtualAddresses":[{"address":"10.6.0.9","selector":{"app":"a","tier":"b"}}]}`))
+		`"virtualAddresses":[{"address":"10.6.0.9","selector":{"app":"a","tier":"b"}}],`+
+		`"subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.6.0.5,10.6.0.6"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	list = append(list, Network{Name: "shop/pair", Subnets: []Subnet{{Subnet: virtual.Subnets[0]}}, network: virtual})
 	for what, want := range map[string][]string{
 		"10.6.0.9":          {"network shop/pair pods shop with app=a,tier=b virtual address -"},
+		"10.60.7.7":         {"network shop/pair pods shop behind them: 10.60.0.0/16 via 10.6.0.5 and 10.6.0.6 (pods of shop) -"},
 		"10.5.0.9":          {"network shop/seen unknown no pod that you may see has it -"},
 		"10.1.0.7":          {"network shop/blue pod shop/a/net1 - n2", "network web/blue ipamclaim web/vm.net no pod has its port -"},
 		"0a:58:0a:01:00:07": {"network shop/blue pod shop/a/net1 - n2", "network web/blue ipamclaim web/vm.net no pod has its port -"},

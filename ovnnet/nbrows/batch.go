@@ -107,7 +107,7 @@ func (b *Batch) First(assertions ...ovsdb.Operation) {
 // CompareRoutes compares a network's routes: a discard route is in the router, another route in the router's gateway.
 func (b *Batch) CompareRoutes(present, wanted map[string]*nb.LogicalRouterStaticRoute) {
 	Compare(b, nb.LogicalRouterStaticRouteTable, present, wanted, func(_ string, r *nb.LogicalRouterStaticRoute) Holder {
-		if r.Nexthop == Discard {
+		if InMainRouter(r) {
 			return InRouter(ovndb.RouterKey(r.ExternalIDs[KeyRouter]), "static_routes")
 		}
 		return InRouter(ovndb.GatewayKey(r.ExternalIDs[KeyRouter]), "static_routes")

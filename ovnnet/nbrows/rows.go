@@ -47,7 +47,9 @@ const (
 	KeySandbox   = "ovn-multinet/sandbox"
 	KeyNamespace = "ovn-multinet/namespace"
 	KeyPod       = "ovn-multinet/pod"
-	KeyInterface = "ovn-multinet/interface"
+	// KeySubnetBehind is in a route to a subnet behind pods, and has the namespace of the pods.
+	KeySubnetBehind = "ovn-multinet/behind"
+	KeyInterface    = "ovn-multinet/interface"
 	// KeyNode has the name of a node. It is in a pod's port, a node switch, a claim on a node subnet, and the row that
 	// says which chassis the node is.
 	KeyNode = "ovn-multinet/node"
@@ -203,6 +205,11 @@ const (
 	// Back is the route in a router's gateway that leads to the network.
 	Back = "back"
 )
+
+// InMainRouter reports whether a network's route belongs to its router, and not to the router's gateway.
+func InMainRouter(r *nb.LogicalRouterStaticRoute) bool {
+	return r.Nexthop == Discard || r.ExternalIDs[KeySubnetBehind] != ""
+}
 
 // Families are the address families. They are in row keys instead of the subnets: a subnet that changes keeps its rows.
 var Families = []string{"4", "6"}

@@ -184,6 +184,7 @@ func TestIPAMClaims(t *testing.T) {
 		}
 	})
 	w.run("a virtual address", virtualAddress)
+	w.run("a subnet behind a pod", subnetBehind)
 	w.run("deleted", func(w *world) {
 		w.kubectl("delete", "ipamclaim", "vm.net", "vm.other", "--wait=false")
 		w.Must(w.Apply(w.Ctx, launcher("late", "node2", "vm.net")))
@@ -239,4 +240,37 @@ func virtualAddress(w *world) {
 		}
 	}
 	w.Must(w.Delete(w.Ctx, pod("pair-1", "node1", "pair")+pod("pair-2", "node2", "pair")+pod("watcher", "node1", "pair")+nad("pair", pair)))
+}
+
+// subnetBehind: a host behind a pod is reached from another network of the router while the pod is ready.
+func subnetBehind(w *world) {
+	const core = `{"type":"ovn-multinet","subnets":"10.53.0.0/24","router":"core","routes":[{"dst":"10.54.0.0/24"}],` +
+		`"subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.53.0.5"}]}`
+	const far = `{"type":"ovn-multinet","subnets":"10.54.0.0/24","router":"core","routes":[{"dst":"10.60.0.0/16"}]}`
+	upf := pod("upf", "node1", `[{"name":"core","ips":["10.53.0.5"]}]`)
+	networks, far1 := nad("core", core)+nad("far", far), pod("far-1", "node2", "far")
+	w.Must(w.Apply(w.Ctx, networks+upf+far1))
+	w.Must(w.WaitReady(w.Ctx, "default/upf", "default/far-1"))
+	out, err := w.within("node1", "upf")(w.Ctx, "ip", "addr", "add", "10.60.0.7/32", "dev", "lo")
+	if err != nil {
+		w.T.Fatalf("ip addr add: %v: %s", err, out)
+	}
+	w.reaches("far-1", "net1", "10.60.0.7")
+	if out := w.multinet("who", "10.60.0.7"); !strings.Contains(out, "behind them: 10.60.0.0/16 via 10.53.0.5") {
+		w.T.Errorf("who 10.60.0.7: %s", out)
+	}
+	nextHop := func(want string) {
+		w.T.Helper()
+		w.Eventually(func() error {
+			out := w.multinet("nbctl", "--", "--bare", "--columns=nexthop", "find", "Logical_Router_Static_Route", "ip_prefix=10.60.0.0/16")
+			if got := strings.TrimSpace(out); got != want {
+				return fmt.Errorf("10.60.0.0/16 is behind %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	nextHop("10.53.0.5")
+	w.Must(w.Delete(w.Ctx, upf))
+	nextHop("discard")
+	w.Must(w.Delete(w.Ctx, far1+networks))
 }

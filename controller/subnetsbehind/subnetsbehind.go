@@ -1,0 +1,98 @@
+// Package subnetsbehind owns which networks have subnets behind pods: it has a network compared with NB again when one
+// of these pods gets ready or ends.
+package subnetsbehind
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/controller/engine"
+	"github.com/ovn-multinet/ovn-multinet/controller/pods"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet"
+)
+
+// Kind knows the networks with subnets behind pods. Only the worker uses it.
+type Kind struct {
+	source pods.Source
+	queue  func(network, tenant string)
+	// of has the networks by the namespace of the pods, and namespaces the reverse.
+	of, namespaces engine.Index[string]
+	// ready has the pods that were ready when they last changed, by namespace.
+	ready engine.Index[string]
+}
+
+// New makes the kind. queue queues a network for a tenant.
+func New(source pods.Source, queue func(network, tenant string)) *Kind {
+	return &Kind{
+		source: source, queue: queue,
+		of: engine.Index[string]{}, namespaces: engine.Index[string]{}, ready: engine.Index[string]{},
+	}
+}
+
+// Run does nothing: networks have states of their own.
+func (k *Kind) Run(context.Context) {}
+
+// QueueAll notes the networks that NB has. They are queued anyway.
+func (k *Kind) QueueAll(_ context.Context, networks map[string]*ovnnet.Listed) error {
+	for id, n := range networks {
+		k.NetworkAccepted(id, n.Config)
+	}
+	return nil
+}
+
+// NetworkAccepted notes the accepted configuration of a network; nil: there is none.
+func (k *Kind) NetworkAccepted(id string, accepted *netmodel.Network) {
+	was := k.namespaces[id]
+	delete(k.namespaces, id)
+	if accepted != nil {
+		for _, b := range accepted.SubnetsBehind {
+			k.of.Add(b.Namespace, id)
+			k.namespaces.Add(id, b.Namespace)
+		}
+	}
+	for namespace := range was {
+		if k.namespaces[id][namespace] {
+			continue
+		}
+		if k.of.Remove(namespace, id); len(k.of[namespace]) == 0 {
+			delete(k.ready, namespace)
+		}
+	}
+}
+
+// NetworkChanged does nothing: a pass over the network has just compared everything.
+func (k *Kind) NetworkChanged(string) {}
+
+// Follows reports whether subnets are behind pods of a namespace.
+func (k *Kind) Follows(namespace string) bool { return len(k.of[namespace]) > 0 }
+
+// PodsChanged queues the networks with subnets behind pods of a namespace if a pod of it has got ready, or is ready no
+// longer. The namespace pays for the passes.
+func (k *Kind) PodsChanged(namespace string, names []string, now map[string]*netmodel.Pod) {
+	if !k.Follows(namespace) {
+		return
+	}
+	changed := false
+	for _, name := range names {
+		was, is := k.ready[namespace][name], now[name] != nil && now[name].Ready
+		changed = changed || was != is
+		if is {
+			k.ready.Add(namespace, name)
+		} else {
+			k.ready.Remove(namespace, name)
+		}
+	}
+	for network := range k.of[namespace] {
+		if changed {
+			k.queue(network, namespace)
+		}
+	}
+}
+
+// Ready reports whether a pod is ready and not about to end.
+func (k *Kind) Ready(ctx context.Context, namespace, name string) (bool, error) {
+	all, err := k.source.PolicyPods(ctx, namespace)
+	at := slices.IndexFunc(all, func(p *netmodel.Pod) bool { return p.Name == name })
+	return at >= 0 && all[at].Ready, err
+}
