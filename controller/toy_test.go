@@ -88,8 +88,8 @@ func (k *toy) writeState(ctx context.Context, id string, state *netmodel.Network
 	return k.source.SetNetworkState(ctx, nad, text, false)
 }
 
-// runToy runs the smallest kind in two controllers, which lead in turns while objects change at random. In the end
-// NB has the rows of all objects that are not refused and no other row, and each object has its state.
+// runToy runs the smallest kind in two controllers, which lead in turns while objects change and answers of NB are lost,
+// at random. In the end NB has the rows of the objects that are not refused and no other row, and each has its state.
 func runToy(t *testing.T, a toySource) {
 	w := nbtest.NewWorld(t)
 	leader, registries := atomic.Int32{}, [2]*prometheus.Registry{}
@@ -110,6 +110,7 @@ func runToy(t *testing.T, a toySource) {
 		switch random.IntN(8) {
 		case 0:
 			leader.Store(1 - leader.Load())
+			[]func(){w.Proxy.Cut, w.Proxy.DropNextReply, w.Proxy.CutBeforeNext}[random.IntN(3)]()
 		case 1, 2:
 			a.apply(id, "{}")
 			a.deleteNAD(t, id)

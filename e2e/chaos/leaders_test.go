@@ -26,6 +26,8 @@ var variants = map[string][]string{
 		`"subnets":"10.1.0.0/24,fd01::/64","router":"r1","gateway":"10.1.0.9"`,
 		`"subnets":"10.1.0.0/24,fd01::/64","router":"r2","routes":[{"dst":"10.9.0.0/16"}]`,
 		`"subnets":"10.1.0.0/24,fd01::/64"`,
+		`"subnets":"10.1.0.0/24,fd01::/64","router":"r1","subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.1.0.5,10.1.0.6"}]`,
+		`"subnets":"10.1.0.0/24,fd01::/64","router":"r2","subnetsBehind":[{"subnet":"10.60.0.0/17","via":"10.1.0.6"}]`,
 	},
 	"red": {
 		`"subnets":"10.2.0.0/24,fd02::/64","router":"r1"`,
