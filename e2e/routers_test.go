@@ -50,13 +50,14 @@ func (w *world) unreachable(pairs ...[2]*lab.Pod) {
 	w.Must(all.Wait())
 }
 
-// TestRouter: networks on one router reach each other, on one node and across nodes, and no network beside.
+// TestRouter: networks on one router reach each other, on one node and across nodes, and no network beside. One has the
+// name of the router.
 func TestRouter(t *testing.T) {
 	w := parallelWorld(t, lab.Options{Nodes: 2}, nil)
-	for i, net := range []struct{ name, router string }{{"red", "main"}, {"black", "main"}, {"alien", "other"}, {"lone", ""}} {
+	for i, net := range []struct{ name, router string }{{"main", "main"}, {"black", "main"}, {"alien", "other"}, {"lone", ""}} {
 		w.network(net.name, routed(i+1, net.router))
 	}
-	red, black, far := w.Attached(0, "red", "red"), w.Attached(0, "black", "black"), w.Attached(1, "far", "black")
+	red, black, far := w.Attached(0, "red", "main"), w.Attached(0, "black", "black"), w.Attached(1, "far", "black")
 	alien, lone := w.Attached(0, "alien", "alien"), w.Attached(0, "lone", "lone")
 	loner := w.Attached(1, "loner", "lone")
 
@@ -72,15 +73,15 @@ func TestRouter(t *testing.T) {
 
 	w.part("gateway", func(t *testing.T, w *world) {
 		for _, ip := range []string{"10.21.0.1", "fd21::1"} {
-			p := w.Pod(0, "greedy", fmt.Sprintf(`[{"name":"red","ips":[%q]}]`, ip))
-			w.refused(w.TryAdd(p), conf.CodeInvalidConfig, ip, "gateway", "shop/red")
+			p := w.Pod(0, "greedy", fmt.Sprintf(`[{"name":"main","ips":[%q]}]`, ip))
+			w.refused(w.TryAdd(p), conf.CodeInvalidConfig, ip, "gateway", "shop/main")
 			w.End(p)
 		}
-		key := w.NBCtl("get", "Logical_Switch_Port", "shop/red:shop/main", "_uuid")
-		equal(t, "row key of the router's port on the switch", key, ovndb.AddressKey("shop/red", netip.MustParseAddr("10.21.0.1")))
+		key := w.NBCtl("get", "Logical_Switch_Port", "shop/main:shop/main:switch", "_uuid")
+		equal(t, "row key of the router's port on the switch", key, ovndb.AddressKey("shop/main", netip.MustParseAddr("10.21.0.1")))
 	})
 	w.End(red, black, far, alien, lone, loner)
-	w.endNetworks("red", "black", "alien", "lone")
+	w.endNetworks("main", "black", "alien", "lone")
 	w.AsBefore() // the routers go with their last network
 }
 

@@ -134,8 +134,14 @@ func (n *Networks) readRouters(ctx context.Context, have *present, network *netm
 	nbrows.ReadOne(reads, nb.LogicalRouterTable, ovndb.RouterKey(name), &router,
 		"_uuid", "name", "options", "external_ids")
 	current := n.gateways.ReadCurrent(reads, name)
+	var crossed *nb.LogicalRouterPort // of a network with the router's name
+	nbrows.ReadOne(reads, nb.LogicalRouterPortTable, ovndb.RouterPortKey(name), &crossed, "_uuid", "external_ids")
 	if err := reads.Do(ctx); err != nil {
 		return err
+	}
+	if crossed != nil && name != have.id && crossed.ExternalIDs[nbrows.KeyRouter] == have.id {
+		return nbrows.Refusedf("router: network %s is on a router with the name of this network, and OVN would have two "+
+			"ports of one name: give one of the two routers another name", name)
 	}
 	if router != nil && router.ExternalIDs[nbrows.KeyRouter] != name {
 		return nbrows.Refusedf("router: logical router %s is not ours", router.UUID)

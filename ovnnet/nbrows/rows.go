@@ -101,10 +101,9 @@ func NewSwitch(network *netmodel.Network) *Switch {
 	p.RouterPort = &nb.LogicalRouterPort{
 		UUID: ovndb.RouterPortKey(name), Name: router + ":" + name, MAC: mac.String(), ExternalIDs: maps.Clone(marks),
 	}
-	// A name of a namespace, pod or interface cannot contain a colon: no pod's port can have this name.
 	p.ToRouter = &nb.LogicalSwitchPort{
 		UUID: ovndb.AddressKey(network.AddressBook(), gateway),
-		Name: name + ":" + router, Type: "router", Addresses: []string{"router"},
+		Name: toRouterName(name, router), Type: "router", Addresses: []string{"router"},
 		Options: map[string]string{"router-port": p.RouterPort.Name}, ExternalIDs: maps.Clone(marks),
 	}
 	for i, g := range network.Gateways {
@@ -118,6 +117,16 @@ func NewSwitch(network *netmodel.Network) *Switch {
 	}
 	p.RouterPort.ExternalIDs[KeyPort] = p.ToRouter.UUID
 	return p
+}
+
+// toRouterName is the name of a switch's port to a router. A name of a namespace, pod or interface cannot contain a
+// colon: no pod's port can have this name. The router's port has the name <router>:<switch>. OVN has the ports of
+// switches and routers in one table, and does not connect two of one name.
+func toRouterName(name, router string) string {
+	if name == router {
+		return name + ":" + router + ":switch"
+	}
+	return name + ":" + router
 }
 
 // localnetName is the name of the port to the physical network; "": there is none.
