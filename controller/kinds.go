@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/entries"
@@ -112,7 +113,9 @@ func newKinds(config *Config, c *Controller) *kinds {
 		k.all, k.podKinds = append(k.all, claims), append(k.podKinds, claims)
 	}
 	if k.pods != nil {
-		k.subnetsBehind = subnetsbehind.New(k.pods, func(network, tenant string) { c.nets.QueueFor(network, tenant) })
+		k.subnetsBehind = subnetsbehind.New(k.pods, func(network, tenant string, after time.Duration) {
+			c.nets.QueueFor(network, tenant, after)
+		})
 		c.networks.Ready = k.subnetsBehind.Ready
 		k.all, k.podKinds = append(k.all, k.subnetsBehind), append(k.podKinds, k.subnetsBehind)
 	}

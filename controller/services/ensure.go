@@ -403,7 +403,7 @@ func (k *Kind) backends(
 			delete(selected, port.Pod) // of a pod with two interfaces on the network, the first one is a backend
 			backend := backendOf(pod, port.Addresses)
 			var wait time.Duration
-			if backend.Ready, wait = k.flapping.ready(pod.Namespace+"/"+pod.Name+" "+pod.UID, pod.Ready); wait > 0 {
+			if backend.Ready, wait = k.flapping.Ready(pod.Namespace+"/"+pod.Name+" "+pod.UID, pod.Ready); wait > 0 {
 				k.Engine.AddAfter(Item(one.ID()), wait)
 			}
 			backends = append(backends, backend)

@@ -85,7 +85,7 @@ type Kind struct {
 	naming engine.Index[string]
 	// waiting has the Services that are beyond the limit, by namespace.
 	waiting  engine.Index[string]
-	flapping *flapping
+	flapping *pods.Flapping
 }
 
 // knownService is what a pass over a Service has found.
@@ -107,7 +107,7 @@ func New(c Config) *Kind {
 	k := &Kind{
 		Config: c, states: newStates(c), known: map[string]*knownService{}, of: engine.Index[string]{},
 		written: engine.Index[string]{}, naming: engine.Index[string]{},
-		waiting: engine.Index[string]{}, flapping: newFlapping(),
+		waiting: engine.Index[string]{}, flapping: pods.NewFlapping(),
 		outside: &outsideRows{Outside: c.Outside, log: c.Log, of: engine.Index[outside.Key]{}},
 	}
 	c.Engine.Register(kindService, k.reconcile)
@@ -137,7 +137,7 @@ func (k *Kind) QueueAll(ctx context.Context, _ map[string]*ovnnet.Listed) error 
 	for _, known := range k.known {
 		known.written = ""
 	}
-	k.flapping.forget()
+	k.flapping.Forget()
 	ids := map[string]bool{}
 	for id := range k.written {
 		ids[id] = true

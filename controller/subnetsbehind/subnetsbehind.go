@@ -5,6 +5,7 @@ package subnetsbehind
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
 	"github.com/ovn-multinet/ovn-multinet/controller/pods"
@@ -15,17 +16,18 @@ import (
 // Kind knows the networks with subnets behind pods. Only the worker uses it.
 type Kind struct {
 	source pods.Source
-	queue  func(network, tenant string)
+	queue  func(network, tenant string, after time.Duration)
 	// of has the networks by the namespace of the pods, and namespaces the reverse.
 	of, namespaces engine.Index[string]
 	// ready has the pods that were ready when they last changed, by namespace.
-	ready engine.Index[string]
+	ready    engine.Index[string]
+	flapping *pods.Flapping
 }
 
-// New makes the kind. queue queues a network for a tenant.
-func New(source pods.Source, queue func(network, tenant string)) *Kind {
+// New makes the kind. queue queues a network for a tenant, after some time.
+func New(source pods.Source, queue func(network, tenant string, after time.Duration)) *Kind {
 	return &Kind{
-		source: source, queue: queue,
+		source: source, queue: queue, flapping: pods.NewFlapping(),
 		of: engine.Index[string]{}, namespaces: engine.Index[string]{}, ready: engine.Index[string]{},
 	}
 }
@@ -35,6 +37,7 @@ func (k *Kind) Run(context.Context) {}
 
 // QueueAll notes the networks that NB has. They are queued anyway.
 func (k *Kind) QueueAll(_ context.Context, networks map[string]*ovnnet.Listed) error {
+	k.flapping.Forget()
 	for id, n := range networks {
 		k.NetworkAccepted(id, n.Config)
 	}
@@ -83,16 +86,27 @@ func (k *Kind) PodsChanged(namespace string, names []string, now map[string]*net
 			k.ready.Remove(namespace, name)
 		}
 	}
-	for network := range k.of[namespace] {
-		if changed {
-			k.queue(network, namespace)
-		}
+	if changed {
+		k.queueAll(namespace, 0)
 	}
 }
 
-// Ready reports whether a pod is ready and not about to end.
+func (k *Kind) queueAll(namespace string, after time.Duration) {
+	for network := range k.of[namespace] {
+		k.queue(network, namespace, after)
+	}
+}
+
+// Ready reports whether a pod is ready and not about to end. One that keeps changing is not, for a while.
 func (k *Kind) Ready(ctx context.Context, namespace, name string) (bool, error) {
 	all, err := k.source.PolicyPods(ctx, namespace)
 	at := slices.IndexFunc(all, func(p *netmodel.Pod) bool { return p.Name == name })
-	return at >= 0 && all[at].Ready, err
+	if at < 0 {
+		return false, err
+	}
+	ready, wait := k.flapping.Ready(namespace+"/"+name+" "+all[at].UID, all[at].Ready)
+	if wait > 0 {
+		k.queueAll(namespace, wait)
+	}
+	return ready, nil
 }

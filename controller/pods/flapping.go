@@ -1,11 +1,11 @@
-package services
+package pods
 
 import (
 	"time"
 )
 
-// A pod that keeps changing between ready and not ready makes OVN compute its Services again at each change, on all
-// nodes of the network. So a pod that has become ready freeReturns times within a short time counts as not ready for a
+// A pod that keeps changing between ready and not ready makes OVN compute its Services, or the routes to it, again at each
+// change. So a pod that has become ready freeReturns times within a short time counts as not ready for a
 // while when it is ready again. This time doubles with each return, from firstWait to lastWait. It begins anew when the
 // pod has been ready for steadyAfter.
 const (
@@ -15,23 +15,25 @@ const (
 	steadyAfter = 5 * time.Minute
 )
 
-// flapping has the pods that Services select, and how they have changed.
-type flapping struct {
+// Flapping has the pods that a kind asks for, and how they have changed. Only the worker uses it.
+type Flapping struct {
 	now  func() time.Time
 	pods map[string]*podChanges // by UID
 }
 
 // podChanges are the changes of one pod.
 type podChanges struct {
-	ready   bool      // as Services see it
+	ready   bool      // as it counts
 	since   time.Time // the time of the last change
 	returns int       // how often it became ready
 }
 
-func newFlapping() *flapping { return &flapping{time.Now, map[string]*podChanges{}} }
+// NewFlapping returns a Flapping without pods.
+func NewFlapping() *Flapping { return &Flapping{time.Now, map[string]*podChanges{}} }
 
-// ready reports whether Services see a pod as ready. If not, and the pod is ready, wait is the time until they do.
-func (f *flapping) ready(uid string, is bool) (ready bool, wait time.Duration) {
+// Ready reports whether a pod counts as ready. If not, and the pod is ready, wait is the time until it does. uid is the
+// pod's, and more.
+func (f *Flapping) Ready(uid string, is bool) (ready bool, wait time.Duration) {
 	now := f.now()
 	p := f.pods[uid]
 	if p == nil {
@@ -56,8 +58,8 @@ func (f *flapping) ready(uid string, is bool) (ready bool, wait time.Duration) {
 	return is, 0
 }
 
-// forget deletes the pods that have not changed for a while.
-func (f *flapping) forget() {
+// Forget deletes the pods that have not changed for a while.
+func (f *Flapping) Forget() {
 	for uid, p := range f.pods {
 		if f.now().Sub(p.since) > steadyAfter {
 			delete(f.pods, uid)

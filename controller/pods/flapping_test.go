@@ -1,4 +1,4 @@
-package services
+package pods
 
 import (
 	"testing"
@@ -9,11 +9,11 @@ import (
 // once, and a pod that starts, or restarts twice, does not wait.
 func TestBoundaryFlappingPod(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	f := newFlapping()
+	f := NewFlapping()
 	f.now = func() time.Time { return now }
 	is := func(ready bool) time.Duration {
 		t.Helper()
-		got, wait := f.ready("shop/a 1", ready)
+		got, wait := f.Ready("shop/a 1", ready)
 		if got && !ready || !got && ready && wait == 0 {
 			t.Fatalf("ready %t, wait %s of a pod with ready %t", got, wait, ready)
 		}
@@ -52,7 +52,7 @@ func TestBoundaryFlappingPod(t *testing.T) {
 		t.Errorf("a pod that was ready for %s waits %s", steadyAfter, waited)
 	}
 	now = now.Add(steadyAfter + time.Second)
-	f.forget()
+	f.Forget()
 	if len(f.pods) != 0 {
 		t.Error("a pod is remembered for ever")
 	}
