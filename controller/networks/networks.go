@@ -114,7 +114,9 @@ func item(id, tenant string) engine.Item {
 func (k *Kind) Queue(id string) { k.Engine.Add(item(id, tenantOf(id, nil))) }
 
 // QueueFor queues a network for another tenant, who pays for the pass, after some time.
-func (k *Kind) QueueFor(id, tenant string, after time.Duration) { k.Engine.AddAfter(item(id, tenant), after) }
+func (k *Kind) QueueFor(id, tenant string, after time.Duration) {
+	k.Engine.AddAfter(item(id, tenant), after)
+}
 
 // ForgetNodes has the nodes listed again at the next comparison of networks with them.
 func (k *Kind) ForgetNodes() { k.reserved.forget() }

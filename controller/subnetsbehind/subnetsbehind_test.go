@@ -12,7 +12,9 @@ import (
 // onePod is a source of one pod.
 type onePod struct{ netmodel.Pod }
 
-func (p *onePod) PolicyPods(context.Context, string) ([]*netmodel.Pod, error) { return []*netmodel.Pod{&p.Pod}, nil }
+func (p *onePod) PolicyPods(context.Context, string) ([]*netmodel.Pod, error) {
+	return []*netmodel.Pod{&p.Pod}, nil
+}
 
 // TestBoundaryFlappingPods: a pod that keeps changing between ready and not ready does not change routes each time, which
 // northd and every node would compute again. Its network is compared again when it counts as ready.
