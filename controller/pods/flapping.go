@@ -5,9 +5,9 @@ import (
 )
 
 // A pod that keeps changing between ready and not ready makes OVN compute its Services, or the routes to it, again at
-// each change. So a pod that has become ready freeReturns times within a short time counts as not ready for a while when
-// it is ready again. This time doubles with each return, from firstWait to lastWait. It begins anew when the pod has been
-// ready for steadyAfter.
+// each change. So a pod that has become ready freeReturns times within a short time counts as not ready for a while
+// when it is ready again. This time doubles with each return, from firstWait to lastWait. It begins anew when the pod
+// has been ready for steadyAfter.
 const (
 	freeReturns = 3
 	firstWait   = 2 * time.Second
