@@ -30,3 +30,22 @@ nodeAffinity:
       {{- end }}
       {{- end }}
 {{- end }}
+
+{{/* The name of an image: what it is called in the values, and there in place of the registry the one for all images. */}}
+{{- define "image" }}
+{{- $image := get (first .).Values.images (last .) }}
+{{- with (first .).Values.images.registry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^[^/]+/" $image "" }}{{ else }}{{ $image }}{{ end }}
+{{- end }}
+
+{{/* Kubernetes' recommended labels of an object. Pods have the label app instead: selectors never change, and another
+version in a label would start the pods again. */}}
+{{- define "labels" }}
+{{- $c := (first .).Chart }}
+{{- dict "app.kubernetes.io/name" "ovn-multinet" "app.kubernetes.io/instance" (first .).Release.Name "app.kubernetes.io/component" (last .) "app.kubernetes.io/part-of" "ovn-multinet" "app.kubernetes.io/version" $c.AppVersion "helm.sh/chart" (printf "%s-%s" $c.Name $c.Version | replace "+" "_") | toJson }}
+{{- end }}
+
+{{/* 25/32 of a container's memory limit, for Go's heap. */}}
+{{- define "gomemlimit" }}
+{{- $n := regexFind "^[0-9]+" . | atoi }}
+{{- div (mul (ternary (mul $n 1024) $n (hasSuffix "Gi" .)) 25) 32 }}MiB
+{{- end }}

@@ -8,8 +8,8 @@
 {{/* The container that keeps the certificate of a pod up to date. The other containers start when there is one. */}}
 {{- define "ovn.certificates" }}
 - name: certificates
-  image: {{ .Values.images.ovn }}
-  imagePullPolicy: IfNotPresent
+  image: {{ include "image" (list $ "ovn") }}
+  imagePullPolicy: {{ $.Values.images.pullPolicy }}
   args: [certificates, --role={{ .role }}, --signer-name={{ .Values.ovn.signerName }}, --certificate-life={{ .Values.ovn.certificateLife }}]
   restartPolicy: Always # a sidecar
   env: {{- include "ovn.env" . | nindent 2 }}
@@ -19,7 +19,7 @@
     timeoutSeconds: 10
     failureThreshold: 600
   securityContext: {{- include "ovn.confined" (dict "add" list) | nindent 4 }}
-  resources: {requests: {cpu: 1m, memory: 32Mi}, limits: {memory: 128Mi}}
+  resources: {{ toJson .Values.resources.certificates }}
   volumeMounts:
   - {name: pki, mountPath: /etc/ovn-multinet/pki}
   - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}

@@ -1,0 +1,219 @@
+package images
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// valuesFile writes values into a file, and returns Helm's flag for it.
+func valuesFile(t *testing.T, values string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "--values=" + path
+}
+
+// templates renders the chart with its own OVN and these values, and returns the templates of all pods, by name.
+func templates(t *testing.T, values string) (map[string]corev1.PodTemplateSpec, string) {
+	t.Helper()
+	text, err := runHelm(t, "template", "ovn-multinet", "chart", valuesFile(t, values))
+	if err != nil {
+		t.Fatal(text)
+	}
+	pods := map[string]corev1.PodTemplateSpec{}
+	for _, d := range objectsOf[appsv1.DaemonSet](t, text, "DaemonSet") {
+		pods[d.Name] = d.Spec.Template
+	}
+	for _, d := range objectsOf[appsv1.Deployment](t, text, "Deployment") {
+		pods[d.Name] = d.Spec.Template
+	}
+	for _, j := range objectsOf[batchv1.Job](t, text, "Job") {
+		pods[j.Name] = j.Spec.Template
+	}
+	if len(pods) != 5 {
+		t.Fatalf("the pods of %v, want five", slices.Sorted(maps.Keys(pods)))
+	}
+	return pods, text
+}
+
+func everyContainer(pod corev1.PodTemplateSpec) []corev1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+}
+
+// TestImagesFromAMirror: all pods get their images from one registry, with its credentials. Without these values they are
+// as the names of the images say.
+func TestImagesFromAMirror(t *testing.T) {
+	const values = `images: {registry: "registry.example.org:5000/mirror/", pullPolicy: Always, pullSecrets: [a, b], ` +
+		`ovn: quay.io/some/ovn@sha256:` + "0123456789012345678901234567890123456789012345678901234567890123}"
+	pods, _ := templates(t, values)
+	for name, pod := range pods {
+		if got := pod.Spec.ImagePullSecrets; len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" {
+			t.Errorf("%s: secrets %v", name, got)
+		}
+		for _, c := range everyContainer(pod) {
+			if !strings.HasPrefix(c.Image, "registry.example.org:5000/mirror/") || strings.Contains(c.Image, "localhost") ||
+				strings.Contains(c.Image, "quay.io") || c.ImagePullPolicy != corev1.PullAlways {
+				t.Errorf("%s: %s: image %s, %s", name, c.Name, c.Image, c.ImagePullPolicy)
+			}
+			if name == "ovn-node" && !strings.Contains(c.Image, "/mirror/some/ovn@sha256:") {
+				t.Errorf("%s: %s: image %s", name, c.Name, c.Image)
+			}
+		}
+	}
+	pods, _ = templates(t, "{}")
+	for name, pod := range pods {
+		for _, c := range everyContainer(pod) {
+			if len(pod.Spec.ImagePullSecrets) > 0 || !strings.HasPrefix(c.Image, "localhost/ovn-multinet-") || c.ImagePullPolicy != corev1.PullIfNotPresent {
+				t.Errorf("%s: %s: image %s, %s, secrets %v", name, c.Name, c.Image, c.ImagePullPolicy, pod.Spec.ImagePullSecrets)
+			}
+		}
+	}
+}
+
+// TestResourcesOfPods: each container has what its value says, and Go's heap follows the limit. With equal requests and
+// limits a pod is Guaranteed.
+func TestResourcesOfPods(t *testing.T) {
+	value := map[string]string{
+		"agent/agent": "agent", "agent/installer": "installer", "controller/controller": "controller", "ovn-central/nb": "database",
+		"ovn-central/sb": "database", "ovn-central/northd": "northd", "ovn-central/certificates": "certificates",
+		"ovn-node/ovsdb": "ovsdb", "ovn-node/vswitchd": "vswitchd", "ovn-node/controller": "ovnController", "ovn-node/certificates": "certificates",
+	}
+	var values []string
+	of := map[string]string{}
+	for i, name := range slices.Compact(slices.Sorted(maps.Values(value))) {
+		cpu := string(rune('1' + i))
+		of[name] = cpu
+		values = append(values, name+": {requests: {cpu: '"+cpu+"', memory: 1Gi}, limits: {cpu: '"+cpu+"', memory: 1Gi}}")
+	}
+	pods, _ := templates(t, "resources: {"+strings.Join(values, ", ")+"}")
+	seen := 0
+	for name, pod := range pods {
+		for _, c := range everyContainer(pod) {
+			want := of[value[name+"/"+c.Name]]
+			if name == "uninstall" {
+				continue
+			}
+			seen++
+			if c.Resources.Requests.Cpu().String() != want || !maps.Equal(c.Resources.Requests, c.Resources.Limits) {
+				t.Errorf("%s: %s: %v, want cpu %s, and limits that are equal", name, c.Name, c.Resources, want)
+			}
+			for _, e := range c.Env {
+				if e.Name == "GOMEMLIMIT" && e.Value != "800MiB" {
+					t.Errorf("%s: %s: Go's limit is %s", name, c.Name, e.Value)
+				}
+			}
+		}
+	}
+	if seen != len(value) {
+		t.Errorf("%d containers, want %d", seen, len(value))
+	}
+	for values, want := range map[string]string{
+		"{}": "200MiB", "resources: {agent: {limits: {memory: 512Mi}}}": "400MiB", "resources: {agent: {limits: null}}": "",
+	} {
+		pods, _ := templates(t, values)
+		got := ""
+		for _, e := range pods["agent"].Spec.Containers[0].Env {
+			if e.Name == "GOMEMLIMIT" {
+				got = e.Value
+			}
+		}
+		if got != want {
+			t.Errorf("%s: Go's limit of the agent is %q, want %q", values, got, want)
+		}
+	}
+}
+
+// TestLabelsAndEnvironment: pods have the labels, annotations and variables of the values beside their own. Recommended
+// labels are on the objects alone: another version in a pod's label would start Open vSwitch again.
+func TestLabelsAndEnvironment(t *testing.T) {
+	pods, text := templates(t, "pods: {labels: {team: net}, annotations: {example.org/note: text}}\n"+
+		"agent: {env: {GODEBUG: gctrace=1}}\ncontroller: {env: {GODEBUG: gctrace=2}, replicas: 3}")
+	for name, pod := range pods {
+		if name == "uninstall" {
+			continue
+		}
+		if len(pod.Labels) != 2 || pod.Labels["team"] != "net" || pod.Labels["app"] == "" || pod.Annotations["example.org/note"] != "text" {
+			t.Errorf("%s: labels %v, annotations %v", name, pod.Labels, pod.Annotations)
+		}
+		for _, c := range everyContainer(pod) {
+			want := map[string]string{"agent/agent": "gctrace=1", "controller/controller": "gctrace=2"}[name+"/"+c.Name]
+			got := ""
+			for _, e := range c.Env {
+				if e.Name == "GODEBUG" {
+					got = e.Value
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %s: GODEBUG %q, want %q", name, c.Name, got, want)
+			}
+		}
+	}
+	workloads := 0
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		var o struct {
+			Kind     string
+			Metadata struct{ Labels map[string]string }
+			Spec     struct{ Replicas int }
+		}
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind == "DaemonSet" || o.Kind == "Deployment" {
+			workloads++
+			if o.Metadata.Labels["app.kubernetes.io/name"] != "ovn-multinet" || o.Metadata.Labels["app.kubernetes.io/component"] == "" {
+				t.Errorf("%s has the labels %v", o.Kind, o.Metadata.Labels)
+			}
+		}
+		if o.Kind == "Deployment" && o.Spec.Replicas != 3 {
+			t.Errorf("%d controllers, want 3", o.Spec.Replicas)
+		}
+	}
+	if workloads != 4 {
+		t.Errorf("%d workloads", workloads)
+	}
+	pods, _ = templates(t, "{}")
+	for name, pod := range pods {
+		if len(pod.Labels) != 1 {
+			t.Errorf("%s: labels %v", name, pod.Labels)
+		}
+	}
+}
+
+// TestNotes: Helm prints what comes next. Only an installation prints the notes, so a copy of the chart has them in a
+// manifest.
+func TestNotes(t *testing.T) {
+	chart := filepath.Join(t.TempDir(), "chart")
+	if err := os.CopyFS(chart, os.DirFS("chart")); err != nil {
+		t.Fatal(err)
+	}
+	const manifest = `notes: {{ include (print $.Template.BasePath "/NOTES.txt") . | quote }}`
+	if err := os.WriteFile(filepath.Join(chart, "templates", "notes.yaml"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for values, want := range map[string]string{
+		"networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]": "  default/blue\n",
+		external:                                "OVN's Northbound database: ssl:192.0.2.1:6641\n",
+		"plugin: {allowedDelegates: [macvlan]}": "other CNI plugins: macvlan (plugin.allowedDelegates)",
+	} {
+		out, err := runHelm(t, "template", "ovn-multinet", chart, "--show-only=templates/notes.yaml", valuesFile(t, values))
+		var is struct{ Notes string }
+		if err == nil {
+			err = yaml.Unmarshal([]byte(out), &is)
+		}
+		if err != nil || !strings.Contains(is.Notes+"\n", want) || !strings.Contains(is.Notes, "  kubectl multinet check\n") ||
+			strings.Contains(is.Notes, "\n\n\n") {
+			t.Errorf("%s: %v: %s", values, err, out)
+		}
+	}
+}
