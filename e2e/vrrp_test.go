@@ -19,7 +19,9 @@ const routerPair = `{"type":"ovn-multinet","router":"/core","subnets":"10.20.0.0
 	"virtualAddresses":[{"address":"10.20.0.100","selector":{"app":"router"}},
 		{"address":"fd20::100","selector":{"app":"router"}},
 		{"address":"10.20.0.101","selector":{"app":"router"},"vrid":51},
-		{"address":"fd20::101","selector":{"app":"router"},"vrid":52}]}`
+		{"address":"fd20::101","selector":{"app":"router"},"vrid":52}],
+	"subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.20.0.100"},{"subnet":"10.61.0.0/16","via":"10.20.0.101"},
+		{"subnet":"fd60::/64","via":"fd20::101"}]}`
 
 // virtual are these addresses.
 var virtual = []string{"10.20.0.100", "fd20::100", "10.20.0.101", "fd20::101"}
@@ -82,7 +84,7 @@ func (w *world) master(p *lab.Pod, others ...*lab.Pod) {
 }
 
 // TestVirtualAddresses: two pods have virtual addresses by a real keepalived, one after the other, with their own MACs and
-// with virtual ones. They are reached from their network, from another one of the router, and from outside, before and
+// with virtual ones. They, and hosts behind the pods whose next hops they are, are reached from their network, from another one of the router, and from outside, before and
 // after the one that has them ends. VRRP passes between the two under a policy that denies all, and no third pod takes part.
 func TestVirtualAddresses(t *testing.T) {
 	t.Parallel()
@@ -97,6 +99,8 @@ func TestVirtualAddresses(t *testing.T) {
 	w.network("far", outOf(1, `"snat":false,`))
 	router := map[string]string{"app": "router"}
 	a, b := w.labelled(0, "router-a", "pair", router), w.labelled(1, "router-b", "pair", router)
+	w.hosts(a, hosts[:3]...)
+	w.hosts(b, hosts[:3]...)
 	third := w.labelled(2, "third", "pair", map[string]string{"app": "third"})
 	near, far := w.Attached(2, "near", "pair"), w.Attached(1, "far", `[{"name":"far","default-route":["10.21.0.1","fd21::1"]}]`)
 
@@ -120,6 +124,7 @@ func TestVirtualAddresses(t *testing.T) {
 		for _, p := range from {
 			w.MustReach(p, virtual...)
 		}
+		w.MustReach(far, hosts[:3]...)
 	}
 	reached(near, far, host)
 	for i, address := range own { // the protocol stays on the link of the two, whatever it carries
@@ -135,6 +140,7 @@ func TestVirtualAddresses(t *testing.T) {
 
 	w.policy("deny", "pair", `{podSelector: {}, policyTypes: [Ingress, Egress]}`)
 	c := w.labelled(0, "router-c", "pair", router)
+	w.hosts(c, hosts[:3]...)
 	w.Must(second.Stop(w.Ctx))
 	w.keepalived(c, 150, b)
 	w.keepalived(b, 100, c)
