@@ -24,7 +24,7 @@ const onOverlay = ""
 type physicalGrant struct {
 	vlans      []vlanRange
 	namespaces []string
-	// unchecked says that the namespaces' networks may have portSecurity: false.
+	// unchecked says that the namespaces' networks may have portSecurity: false, and subnetsBehind.
 	unchecked bool
 }
 
@@ -195,7 +195,7 @@ func (grants PhysicalGrants) ofVLAN(namespace string, n *Network, w PhysicalVLAN
 		if !slices.ContainsFunc(g.vlans, in) || !slices.Contains(g.namespaces, namespace) {
 			continue
 		}
-		if n.PortSecurity || g.unchecked {
+		if !n.opens() || g.unchecked {
 			return true, true
 		}
 		secured = true
@@ -203,8 +203,12 @@ func (grants PhysicalGrants) ofVLAN(namespace string, n *Network, w PhysicalVLAN
 	return false, secured
 }
 
-// Check refuses a network on a physical network that is not granted to the namespace, and one without port security
-// that is not. The error has the spec of the object that would grant it.
+// opens reports whether pods of the network may send from addresses that are not theirs. On a physical network these
+// could be those of machines, and of other networks of the VLAN.
+func (n *Network) opens() bool { return !n.PortSecurity || len(n.SubnetsBehind) > 0 }
+
+// Check refuses a network on a physical network that is not granted to the namespace, and one that opens ports and may
+// not. The error has the spec of the object that would grant it.
 func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	w, ok := n.PhysicalVLAN()
 	if !ok {
@@ -218,10 +222,12 @@ func (grants PhysicalGrants) Check(namespace string, n *Network) error {
 	if w.VLAN != 0 {
 		vlans = strconv.Quote(strconv.Itoa(w.VLAN))
 	}
-	if !n.PortSecurity {
+	if n.opens() {
 		more = ", portSecurity: false"
 	}
-	if granted {
+	if granted && n.PortSecurity {
+		what = "subnetsBehind on " + what
+	} else if granted {
 		what = "portSecurity: false on " + what
 	}
 	const form = "{physicalNetworkName: %q, grants: [{vlans: %s, namespaces: [%s]%s}]}"

@@ -25,7 +25,7 @@ func TestBoundaryPhysicalGrants(t *testing.T) {
 		physical   string
 		vlan       int
 		namespaces string // that have a grant
-		unchecked  string // that may switch port security off
+		unchecked  string // that may switch port security off, or open it for subnets behind pods
 	}{
 		{"provider", 100, "shop,web,infra", "infra"}, {"provider", 200, "shop,web", ""}, {"provider", 299, "shop,web", ""},
 		{"provider", 99, "", ""}, {"provider", 101, "", ""}, {"provider", 199, "", ""}, {"provider", 300, "", ""},
@@ -33,15 +33,26 @@ func TestBoundaryPhysicalGrants(t *testing.T) {
 		{"other", 0, "", ""}, {"empty", 1, "", ""}, {"Provider", 100, "", ""}, {"none", 100, "", ""},
 	} {
 		for _, namespace := range []string{"shop", "web", "infra", "kube-system", ""} {
-			for _, security := range []bool{true, false} {
-				n := &Network{Namespace: namespace, Name: "n", Topology: Localnet, Physical: tt.physical, VLAN: tt.vlan, PortSecurity: security}
+			for _, opens := range []string{"", "portSecurity: false", "subnetsBehind"} {
+				n := &Network{
+					Namespace: namespace, Name: "n", Topology: Localnet, Physical: tt.physical, VLAN: tt.vlan,
+					PortSecurity: opens != "portSecurity: false",
+				}
 				list := tt.namespaces
-				if !security {
+				if opens != "" {
 					list = tt.unchecked
+				}
+				if opens == "subnetsBehind" {
+					n.SubnetsBehind = []SubnetBehind{{}}
 				}
 				want := namespace != "" && strings.Contains(","+list+",", ","+namespace+",")
 				if err := grants.Check(namespace, n); (err == nil) != want {
-					t.Errorf("%s for %q, port security %t: %v, want it granted: %t", n.AddressBook(), namespace, security, err, want)
+					t.Errorf("%s for %q, %q: %v, want it granted: %t", n.AddressBook(), namespace, opens, err, want)
+				} else if opens != "" && err != nil && tt.vlan == 200 && namespace == "shop" && !strings.HasPrefix(err.Error(), opens+" on ") {
+					t.Errorf("%s: %v", opens, err)
+				}
+				if grants.Allows(namespace, n) != want {
+					t.Errorf("%s for %q, %q: allowed is not %t", n.AddressBook(), namespace, opens, want)
 				}
 			}
 		}

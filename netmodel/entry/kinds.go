@@ -77,7 +77,8 @@ var physicalNetwork = &Kind{
 				"namespaces": ` + namespaceList + `,
 				"portSecurity": {"type": "boolean"}}}}`,
 			doc: "list of `{vlans: \"100,200-299\", namespaces: [shop]}`: these namespaces may have networks on these VLANs " +
-				"(`untagged`: without a VLAN), with `portSecurity: false` also networks without port security",
+				"(`untagged`: without a VLAN), with `portSecurity: false` also networks without port security, and with " +
+				"`subnetsBehind`",
 		},
 	},
 	names:   []string{"physicalNetworkName"},
