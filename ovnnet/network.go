@@ -20,8 +20,8 @@ type Networks struct {
 	PortMTU func(network *netmodel.Network) (mtu int, known bool)
 	// PodMTU returns the MTU of pods on a network; 0: unknown.
 	PodMTU func(network *netmodel.Network) int
-	// Ready reports whether a pod is ready and not about to end.
-	Ready func(ctx context.Context, namespace, name string) (bool, error)
+	// Ready returns a function that reports whether a pod of the namespace is ready and not about to end.
+	Ready func(ctx context.Context, namespace string) (func(pod string) bool, error)
 }
 
 // New returns a Networks. gateways has the routers of the operator's configuration. widestIPAM is the prefix length of
@@ -31,7 +31,9 @@ func New(s *nbrows.Store, gateways *gateway.Gateways, widestIPAM int) *Networks 
 		Store: s, gateways: gateways, widestIPAM: widestIPAM,
 		PortMTU: func(*netmodel.Network) (int, bool) { return 0, false },
 		PodMTU:  func(network *netmodel.Network) int { return network.MTU },
-		Ready:   func(context.Context, string, string) (bool, error) { return true, nil },
+		Ready: func(context.Context, string) (func(string) bool, error) {
+			return func(string) bool { return true }, nil
+		},
 	}
 }
 

@@ -139,18 +139,23 @@ func (n *Networks) readNextHopPorts(ctx context.Context, have *present, hops map
 func (n *Networks) judgeNextHops(
 	ctx context.Context, have *present, network *netmodel.Network, hops map[netip.Addr]*nextHop,
 ) error {
+	ready := map[string]func(pod string) bool{} // by namespace: it may have many pods
 	for _, b := range network.SubnetsBehind {
+		if ready[b.Namespace] == nil {
+			var err error
+			if ready[b.Namespace], err = n.Ready(ctx, b.Namespace); err != nil {
+				return err
+			}
+		}
 		for _, via := range b.Via {
 			for _, key := range hops[via].ports() {
 				port := have.subnetsBehind.ports[key]
 				if port == nil || port.ExternalIDs[nbrows.KeyNamespace] != b.Namespace {
 					continue
 				}
-				ready, err := n.Ready(ctx, b.Namespace, port.ExternalIDs[nbrows.KeyPod])
-				if err != nil {
-					return err
+				if ready[b.Namespace](port.ExternalIDs[nbrows.KeyPod]) {
+					have.subnetsBehind.ready[via] = true
 				}
-				have.subnetsBehind.ready[via] = have.subnetsBehind.ready[via] || ready
 			}
 		}
 	}

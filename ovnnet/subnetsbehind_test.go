@@ -33,7 +33,9 @@ func security(t *testing.T, w *nbtest.World, address string) string {
 func TestSubnetsBehind(t *testing.T) {
 	w := nbtest.NewWorld(t)
 	ready := map[string]bool{"a": true, "b": true}
-	w.Networks.Ready = func(_ context.Context, _, pod string) (bool, error) { return ready[pod], nil }
+	w.Networks.Ready = func(context.Context, string) (func(string) bool, error) {
+		return func(pod string) bool { return ready[pod] }, nil
+	}
 	router := ovndb.RouterKey("shop/r1")
 	step := func(what, keys, routes, a string) {
 		t.Helper()

@@ -4,7 +4,6 @@ package subnetsbehind
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
@@ -97,16 +96,23 @@ func (k *Kind) queueAll(namespace string, after time.Duration) {
 	}
 }
 
-// Ready reports whether a pod is ready and not about to end. One that keeps changing is not, for a while.
-func (k *Kind) Ready(ctx context.Context, namespace, name string) (bool, error) {
+// Ready returns a function that reports whether a pod of the namespace is ready and not about to end. One that keeps
+// changing is not, for a while.
+func (k *Kind) Ready(ctx context.Context, namespace string) (func(pod string) bool, error) {
 	all, err := k.source.PolicyPods(ctx, namespace)
-	at := slices.IndexFunc(all, func(p *netmodel.Pod) bool { return p.Name == name })
-	if at < 0 {
-		return false, err
+	known := map[string]*netmodel.Pod{}
+	for _, pod := range all {
+		known[pod.Name] = pod
 	}
-	ready, wait := k.flapping.Ready(namespace+"/"+name+" "+all[at].UID, all[at].Ready)
-	if wait > 0 {
-		k.queueAll(namespace, wait)
-	}
-	return ready, nil
+	return func(name string) bool {
+		pod := known[name]
+		if pod == nil {
+			return false
+		}
+		ready, wait := k.flapping.Ready(namespace+"/"+name+" "+pod.UID, pod.Ready)
+		if wait > 0 {
+			k.queueAll(namespace, wait)
+		}
+		return ready
+	}, err
 }

@@ -36,9 +36,13 @@ func TestBoundaryFlappingPods(t *testing.T) {
 	changes, was := 0, false
 	for i := range 40 {
 		pod.Ready = i%2 == 0
-		is, err := k.Ready(t.Context(), "shop", "a")
-		if err != nil || is && !pod.Ready {
-			t.Fatalf("ready %t, %v", is, err)
+		ready, err := k.Ready(t.Context(), "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := ready("a")
+		if is && !pod.Ready || ready("b") {
+			t.Fatalf("ready %t", is)
 		}
 		if is != was {
 			changes++
