@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
 )
 
-// The hosts of a subnet behind pods are reached by routes in the network's router, one for each next hop that is ready,
-// and port security lets the ports of the next hops send and receive for the subnet. Agents write both into the row of
-// a new port; the controller changes the rows of ports that run when the network changes.
+// The hosts of a subnet behind pods are reached by routes in the network's router, one for each next hop that is ready.
+// Port security lets the ports of the next hops send and receive for the subnet: an agent writes that with the row of a
+// new port, and the controller changes the rows of ports that run when the network changes.
 
 // subnetsBehind is what NB has of the subnets behind pods of a network.
 type subnetsBehind struct {
