@@ -112,6 +112,18 @@ func TestSubnetsBehind(t *testing.T) {
 		w.End(foreign)
 	})
 
+	w.part("policies see the hosts", func(_ *testing.T, w *world) {
+		w.policy("hosts", "functions", `{podSelector: {}, policyTypes: [Ingress],
+			ingress: [{from: [{ipBlock: {cidr: 10.21.0.0/24}}], ports: [{port: 80}]}]}`)
+		w.closed(near, hosts[0], "tcp/80")
+		w.allowed(far, hosts[0], "tcp/80")
+		w.Must(w.RemoveManifest(policyManifest("hosts")))
+		w.policy("hosts", "functions", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.60.0.0/16}}]}]}`)
+		w.closed(near, hosts[2], "tcp/80")
+		w.allowed(near, hosts[0], "tcp/80")
+		w.Must(w.RemoveManifest(policyManifest("hosts")))
+	})
+
 	ready := func(p *lab.Pod, is string) {
 		p.Ready = is
 		w.Must(p.WriteManifest())
