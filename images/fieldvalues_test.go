@@ -190,6 +190,33 @@ func TestLabelsAndEnvironment(t *testing.T) {
 	}
 }
 
+// TestValuesOfAnOlderVersion: `helm upgrade --reuse-values` takes the values of the older chart instead of those of this one,
+// and says what to do.
+func TestValuesOfAnOlderVersion(t *testing.T) {
+	chart := filepath.Join(t.TempDir(), "chart")
+	if err := os.CopyFS(chart, os.DirFS("chart")); err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	readYAML(t, "chart/values.yaml", &values)
+	for _, group := range []string{"pods", "resources"} {
+		older := maps.Clone(values)
+		delete(older, group)
+		text, err := yaml.Marshal(older)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(chart, "values.yaml"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := runHelm(t, "template", "ovn-multinet", chart)
+		const want = "the values are those of an older version: upgrade with --reset-then-reuse-values, not with --reuse-values"
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("without %s: %v: %s", group, err, out)
+		}
+	}
+}
+
 // TestNotes: Helm prints what comes next. Only an installation prints the notes, so a copy of the chart has them in a
 // manifest.
 func TestNotes(t *testing.T) {

@@ -49,3 +49,10 @@ version in a label would start the pods again. */}}
 {{- $n := regexFind "^[0-9]+" . | atoi }}
 {{- div (mul (ternary (mul $n 1024) $n (hasSuffix "Gi" .)) 25) 32 }}MiB
 {{- end }}
+
+{{/* `helm upgrade --reuse-values` takes the values of the older chart in place of those of this one. */}}
+{{- define "values.complete" }}
+{{- if not (and .Values.pods .Values.resources) }}
+{{- fail "the values are those of an older version: upgrade with --reset-then-reuse-values, not with --reuse-values" }}
+{{- end }}
+{{- end }}
