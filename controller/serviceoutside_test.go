@@ -149,6 +149,7 @@ func TestServiceOutsideSources(t *testing.T) {
 	const guard = `inport == "shop/r1:provider" && ((tcp.dst == {8080} && ip4.dst == {10.1.0.7}) || ` +
 		`(ip4.dst == 192.0.2.18 && (tcp || udp || sctp)))`
 	wantGuard(guard)
+	w.settle(t) // no pass is left that would compare everything
 	w.kube.with(func() { w.kube.pods["shop/a"].Ready = false })
 	w.queue.BackendChanged("shop", "a")
 	w.wantVIPs(t, "192.0.2.18:80=")
