@@ -54,7 +54,7 @@ func everyContainer(pod corev1.PodTemplateSpec) []corev1.Container {
 // TestImagesFromAMirror: all pods get their images from one registry, with its credentials. Without these values they are
 // as the names of the images say.
 func TestImagesFromAMirror(t *testing.T) {
-	const values = `images: {registry: "registry.example.org:5000/mirror/", pullPolicy: Always, pullSecrets: [a, b], ` +
+	const values = `images: {registry: "registry.example.org:5000/mirror/", pullPolicy: Always, pullSecrets: [a, b], agent: some/agent:1, ` +
 		`ovn: quay.io/some/ovn@sha256:` + "0123456789012345678901234567890123456789012345678901234567890123}"
 	pods, _ := templates(t, values)
 	for name, pod := range pods {
@@ -65,6 +65,9 @@ func TestImagesFromAMirror(t *testing.T) {
 			if !strings.HasPrefix(c.Image, "registry.example.org:5000/mirror/") || strings.Contains(c.Image, "localhost") ||
 				strings.Contains(c.Image, "quay.io") || c.ImagePullPolicy != corev1.PullAlways {
 				t.Errorf("%s: %s: image %s, %s", name, c.Name, c.Image, c.ImagePullPolicy)
+			}
+			if c.Name == "agent" && !strings.HasSuffix(c.Image, "/mirror/some/agent:1") { // a name without a registry
+				t.Errorf("%s: image %s", name, c.Image)
 			}
 			if name == "ovn-node" && !strings.Contains(c.Image, "/mirror/some/ovn@sha256:") {
 				t.Errorf("%s: %s: image %s", name, c.Name, c.Image)
@@ -119,7 +122,7 @@ func TestResourcesOfPods(t *testing.T) {
 		t.Errorf("%d containers, want %d", seen, len(value))
 	}
 	for values, want := range map[string]string{
-		"{}": "200MiB", "resources: {agent: {limits: {memory: 512Mi}}}": "400MiB", "resources: {agent: {limits: null}}": "",
+		"{}": "200MiB", "resources: {agent: {limits: {memory: 512Mi}}}": "400MiB", "resources: {agent: {limits: null}}": "", "resources: {agent: null}": "",
 	} {
 		pods, _ := templates(t, values)
 		got := ""

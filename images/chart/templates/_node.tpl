@@ -34,7 +34,7 @@ nodeAffinity:
 {{/* The name of an image: what it is called in the values, and there in place of the registry the one for all images. */}}
 {{- define "image" }}
 {{- $image := get (first .).Values.images (last .) }}
-{{- with (first .).Values.images.registry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^[^/]+/" $image "" }}{{ else }}{{ $image }}{{ end }}
+{{- with (first .).Values.images.registry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $image "" }}{{ else }}{{ $image }}{{ end }}
 {{- end }}
 
 {{/* Kubernetes' recommended labels of an object. Pods have the label app instead: selectors never change, and another
