@@ -9,7 +9,7 @@ import (
 )
 
 // TestSubnetsBehindFollowPods: the routes to a subnet lead to the pods that are ready. A pod whose readiness stays costs
-// nothing, and so does a pod of a namespace without subnets behind it.
+// nothing, and so does a pod of a namespace without subnets behind it, or on other networks.
 func TestSubnetsBehindFollowPods(t *testing.T) {
 	const keys = nbtest.Net4 + nbtest.OnR1 + `,"subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.1.0.5,10.1.0.6"}]`
 	w := nbtest.NewWorld(t)
@@ -23,7 +23,7 @@ func TestSubnetsBehindFollowPods(t *testing.T) {
 	}
 	set := func(namespace, name string, ready bool) {
 		c.kube.with(func() {
-			c.kube.pods[namespace+"/"+name] = &netmodel.Pod{Namespace: namespace, Name: name, UID: name, Ready: ready}
+			c.kube.pods[namespace+"/"+name] = &netmodel.Pod{Namespace: namespace, Name: name, UID: name, Ready: ready, Requests: []string{"shop/blue"}}
 		})
 		c.queue.BackendChanged(namespace, name)
 	}
@@ -40,6 +40,10 @@ func TestSubnetsBehindFollowPods(t *testing.T) {
 	set("shop", "a", false)
 	set("shop", "b", true)
 	set("web", "a", true)
+	c.kube.with(func() {
+		c.kube.pods["shop/c"] = &netmodel.Pod{Namespace: "shop", Name: "c", UID: "c", Ready: true, Requests: []string{"shop/other"}}
+	})
+	c.queue.BackendChanged("shop", "c")
 	c.settle(t)
 	if got := w.Proxy.Counts(); got.Committed+got.ReadOnly != 0 {
 		t.Errorf("pods whose readiness stays cost %+v", got)

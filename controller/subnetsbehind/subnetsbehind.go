@@ -4,6 +4,7 @@ package subnetsbehind
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/controller/engine"
@@ -18,7 +19,8 @@ type Kind struct {
 	queue  func(network, tenant string, after time.Duration)
 	// of has the networks by the namespace of the pods, and namespaces the reverse.
 	of, namespaces engine.Index[string]
-	// ready has the pods that were ready when they last changed, by namespace.
+	nads           map[string]string // the NAD of each of these networks; "": several share it
+	// ready has the pods "<namespace>/<name>" that requested a network and were ready when they last changed.
 	ready    engine.Index[string]
 	flapping *pods.Flapping
 }
@@ -27,7 +29,8 @@ type Kind struct {
 func New(source pods.Source, queue func(network, tenant string, after time.Duration)) *Kind {
 	return &Kind{
 		source: source, queue: queue, flapping: pods.NewFlapping(),
-		of: engine.Index[string]{}, namespaces: engine.Index[string]{}, ready: engine.Index[string]{},
+		of: engine.Index[string]{}, namespaces: engine.Index[string]{}, nads: map[string]string{},
+		ready: engine.Index[string]{},
 	}
 }
 
@@ -54,12 +57,18 @@ func (k *Kind) NetworkAccepted(id string, accepted *netmodel.Network) {
 		}
 	}
 	for namespace := range was {
-		if k.namespaces[id][namespace] {
-			continue
+		if !k.namespaces[id][namespace] {
+			k.of.Remove(namespace, id)
 		}
-		if k.of.Remove(namespace, id); len(k.of[namespace]) == 0 {
-			delete(k.ready, namespace)
-		}
+	}
+	if len(k.namespaces[id]) == 0 {
+		delete(k.nads, id)
+		delete(k.ready, id)
+		return
+	}
+	k.nads[id] = accepted.NAD()
+	if accepted.SharedName != "" {
+		k.nads[id] = ""
 	}
 }
 
@@ -69,24 +78,23 @@ func (k *Kind) NetworkChanged(string) {}
 // Follows reports whether subnets are behind pods of a namespace.
 func (k *Kind) Follows(namespace string) bool { return len(k.of[namespace]) > 0 }
 
-// PodsChanged queues the networks with subnets behind pods of a namespace if a pod of it has got ready, or is ready no
-// longer. The namespace pays for the passes.
+// PodsChanged queues the networks with subnets behind pods of a namespace if a pod that requests the network has got
+// ready, or is ready no longer. The namespace pays for the passes.
 func (k *Kind) PodsChanged(namespace string, names []string, now map[string]*netmodel.Pod) {
-	if !k.Follows(namespace) {
-		return
-	}
-	changed := false
-	for _, name := range names {
-		was, is := k.ready[namespace][name], now[name] != nil && now[name].Ready
-		changed = changed || was != is
-		if is {
-			k.ready.Add(namespace, name)
-		} else {
-			k.ready.Remove(namespace, name)
+	for network := range k.of[namespace] {
+		changed := false
+		for _, name := range names {
+			id, pod := namespace+"/"+name, now[name]
+			is := pod != nil && pod.Ready && (k.nads[network] == "" || slices.Contains(pod.Requests, k.nads[network]))
+			if changed = changed || is != k.ready[network][id]; is {
+				k.ready.Add(network, id)
+			} else {
+				k.ready.Remove(network, id)
+			}
 		}
-	}
-	if changed {
-		k.queueAll(namespace, 0)
+		if changed {
+			k.queue(network, namespace, 0)
+		}
 	}
 }
 
