@@ -44,7 +44,7 @@ var samples = map[string]struct{ from, to string }{
 	"virtualAddresses": {config(`"subnets":"10.1.0.0/24"`),
 		config(`"subnets":"10.1.0.0/24","virtualAddresses":[{"address":"10.1.0.101","selector":{"app":"b"}},{"address":"10.1.0.100","selector":{"app":"a","tier":""},"namespace":"web","vrid":51}]`)},
 	"subnetsBehind": {config(`"subnets":"10.1.0.0/24"`),
-		config(`"subnets":"10.1.0.0/24","subnetsBehind":[{"subnet":"10.61.0.0/16","via":"10.1.0.6,10.1.0.5","standby":true},{"subnet":"10.60.0.0/16","via":"10.1.0.5","namespace":"core"}]`)},
+		config(`"subnets":"10.1.0.0/24","subnetsBehind":[{"subnet":"10.61.0.0/16","via":"10.1.0.6,10.1.0.5","standby":true},{"subnet":"10.60.0.0/16","via":"10.1.0.7","namespace":"core"}]`)},
 	"plugins": {`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `]}`,
 		`{"cniVersion":"1.0.0","name":"any","plugins":[` + config("") + `,{"type":"tuning"}]}`},
 }

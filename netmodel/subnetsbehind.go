@@ -52,6 +52,15 @@ func (n *Network) setSubnetsBehind(list []json.RawMessage) error {
 		}
 		n.SubnetsBehind = append(n.SubnetsBehind, b)
 	}
+	of := map[netip.Addr]string{} // a pod has one namespace
+	for _, b := range n.SubnetsBehind {
+		for _, a := range b.Via {
+			if other := of[a]; other != "" && other != b.Namespace {
+				return fmt.Errorf("subnetsBehind: via %s is for pods of namespace %s and of namespace %s", a, other, b.Namespace)
+			}
+			of[a] = b.Namespace
+		}
+	}
 	slices.SortFunc(n.SubnetsBehind, func(a, b SubnetBehind) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
 	for i := 1; i < len(n.SubnetsBehind); i++ {
 		if a, b := n.SubnetsBehind[i-1].Subnet, n.SubnetsBehind[i].Subnet; a.Overlaps(b) {
@@ -137,7 +146,8 @@ func (n *Network) Routed() []netip.Prefix {
 	return list
 }
 
-// CheckNamespace refuses an address that belongs to pods of another namespace, because a subnet is behind it.
+// CheckNamespace refuses an address that belongs to pods of another namespace, because a subnet is behind it. "" is the
+// namespace of no pod.
 func (n *Network) CheckNamespace(a netip.Addr, namespace string) error {
 	for _, b := range n.SubnetsBehind {
 		if b.Namespace != namespace && slices.Contains(b.Via, a) {

@@ -40,6 +40,8 @@ func TestSubnetsBehindRefused(t *testing.T) {
 		{one(`"subnet":"10.60.0.0/16","via":"10.1.0.5","standby":true`), "subnetsBehind[0].standby: leave it out, or write a second address"},
 		{one(`"subnet":"10.60.0.0/16","via":"10.1.0.5","namespace":"A"`), `subnetsBehind[0].namespace: "A" is no namespace`},
 		{nets + `[{"subnet":"10.60.0.0/16","via":"10.1.0.5"},{"subnet":"10.60.4.0/24","via":"10.1.0.6"}]`, "subnetsBehind: 10.60.0.0/16 and 10.60.4.0/24 overlap"},
+		{nets + `[{"subnet":"10.60.0.0/16","via":"10.1.0.5"},{"subnet":"10.61.0.0/16","via":"10.1.0.5","namespace":"web"}]`,
+			"subnetsBehind: via 10.1.0.5 is for pods of namespace shop and of namespace web"},
 		{nets + "[" + strings.Join(many, ",") + "]", "subnetsBehind: 17 are more than 16"},
 		{`"subnets":"10.1.0.0/30","subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.1.0.2"}]`, "nothing of 10.1.0.0/30 is left for pods"},
 		{`"topology":"layer3","subnets":"10.1.0.0/16","subnetsBehind":[{"subnet":"10.60.0.0/16","via":"10.1.0.9"}]`, "subnetsBehind: leave it out"},

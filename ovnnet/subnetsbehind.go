@@ -69,10 +69,11 @@ func (n *Networks) readSubnetsBehind(ctx context.Context, have *present, network
 			}
 			key := nbrows.NatKey(have.id, name)
 			nbrows.ReadInto(reads, nb.NATTable, key, key, have.nats)
+			if err := reads.Do(ctx); err != nil {
+				return err
+			}
+			reads = n.Reads(have.same()) // a transaction for each subnet: the server does nothing else during one
 		}
-	}
-	if err := reads.Do(ctx); err != nil {
-		return err
 	}
 	if err := n.readNextHopPorts(ctx, have, hops); err != nil || network == nil {
 		return err
