@@ -322,7 +322,8 @@ func TestPrimaryRuntimeConfigStaysThere(t *testing.T) {
 	equal(t, "calls", len(calls), 4)
 	for _, c := range calls {
 		equal(t, c.command+": runtimeConfig", c.stdin["runtimeConfig"], any(nil))
-		for _, word := range []string{"8080", "ingressRate", labtest.NetworksAnnotation} {
+		// Not "8080": these digits can stand in the ID of a sandbox.
+		for _, word := range []string{"hostPort", "ingressRate", labtest.NetworksAnnotation} {
 			if text := fmt.Sprint(c.stdin, c.args); strings.Contains(text, word) {
 				t.Errorf("%s was told of %s: %s", c.command, word, text)
 			}
