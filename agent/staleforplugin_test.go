@@ -173,7 +173,7 @@ func TestTakenAwayIsCounted(t *testing.T) {
 			t.Errorf("the log has %d times %q, want once, of %s:\n%s", n, want, container, l.log.String())
 		}
 	}
-	if strings.Contains(l.log.String(), "c4") {
+	if strings.Contains(l.log.String(), "containerID=c4") {
 		t.Errorf("the log: %s", l.log.String())
 	}
 }
