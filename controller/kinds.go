@@ -108,7 +108,8 @@ func newKinds(config *Config, c *Controller) *kinds {
 	if config.IPAMClaims != nil {
 		k.pods = config.IPAMClaims
 		claims := claimkind.New(claimkind.Config{
-			Engine: c.engine, Source: config.IPAMClaims, Rows: ipamclaims.New(c.rows), Log: c.log,
+			Engine: c.engine, Source: config.IPAMClaims, Rows: ipamclaims.New(c.rows), Network: c.networks.Stored,
+			Log: c.log,
 		})
 		k.all, k.podKinds = append(k.all, claims), append(k.podKinds, claims)
 	}

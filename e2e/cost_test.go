@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
@@ -163,6 +164,16 @@ func TestBoundaryCosts(t *testing.T) {
 			}
 			return nil
 		})
+	})
+
+	w.network("vms", vmNetwork)
+	pod("vms", "vms")
+	vm := w.claimed("shop", "vm", strings.Repeat("n", 200))
+	c.last = c.now()
+	one := netmodel.IPAMClaimCost("shop/vm-10-"+strings.Repeat("n", 200), "shop/vms", 2)
+	c.is("IPAMClaims without a pod", one.Times(nad.MaxNetworks), func() {
+		w.Add(vm)
+		w.End(vm)
 	})
 
 	w.network("red", `{"type":"ovn-multinet","subnets":"10.11.0.0/24,fd11::/64"}`)

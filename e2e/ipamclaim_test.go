@@ -17,6 +17,8 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
+	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
 const (
@@ -25,6 +27,26 @@ const (
 		"spec: {network: vm-net, interface: \"\"}\n"
 	vmRequest = `[{"name":"vms","ipam-claim-reference":"vm.net"}]`
 )
+
+// claimed makes a pod on network vms of a namespace, with as many IPAMClaims as a pod can have. Their names end with a
+// suffix.
+func (w *world) claimed(namespace, name, suffix string) *lab.Pod {
+	w.T.Helper()
+	var claims, requests []string
+	for i := range nad.MaxNetworks {
+		claim := fmt.Sprintf("%s-%d-%s", name, i, suffix)
+		claims = append(claims, fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {namespace: %s, "+
+			"name: %s}\nspec: {network: vm-net, interface: \"\"}\n", namespace, claim))
+		requests = append(requests, fmt.Sprintf(`{"name":"vms","ipam-claim-reference":%q}`, claim))
+	}
+	w.Must(w.WriteManifest("claims."+name+".yaml", strings.Join(claims, "---\n")))
+	p, err := w.Nodes[0].NewPod(w.Ctx, namespace, name, map[string]string{
+		labtest.NetworksAnnotation: "[" + strings.Join(requests, ",") + "]",
+	})
+	w.Must(err)
+	w.Must(p.WriteManifest())
+	return p
+}
 
 // claimIs waits until the IPAMClaim has these addresses and this pod.
 func (w *world) claimIs(pod string, addresses []string) {

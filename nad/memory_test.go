@@ -35,11 +35,11 @@ func resolveLarge(t *testing.T, networks string, config string) ([]Attachment, i
 func TestBoundaryAttachmentsShareAConfiguration(t *testing.T) {
 	const size = 250 << 10
 	elements := []string{`{"name":"big","mac":"02:00:00:00:00:01"}`}
-	for range maxNetworks - 1 {
+	for range MaxNetworks - 1 {
 		elements = append(elements, `{"name":"big"}`)
 	}
 	attachments, read, err := resolveLarge(t, "["+strings.Join(elements, ",")+"]", bridgeOf(size))
-	if err != nil || read != 1 || len(attachments) != maxNetworks {
+	if err != nil || read != 1 || len(attachments) != MaxNetworks {
 		t.Fatalf("%d attachments of %d NADs read, %v", len(attachments), read, err)
 	}
 	texts := map[*byte]int{}

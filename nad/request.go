@@ -16,7 +16,7 @@ import (
 
 // Bounds on what a tenant may request. They bound the work, and real pods are far below them.
 const (
-	maxNetworks = 64
+	MaxNetworks = 64
 	MaxIPs      = 16
 )
 
@@ -125,8 +125,8 @@ func parse(text, podNamespace string) ([]Request, error) {
 }
 
 func tooMany(n int) error {
-	if n > maxNetworks {
-		return fmt.Errorf("%d networks are more than %d", n, maxNetworks)
+	if n > MaxNetworks {
+		return fmt.Errorf("%d networks are more than %d", n, MaxNetworks)
 	}
 	return nil
 }

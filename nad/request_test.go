@@ -289,7 +289,7 @@ func FuzzSelect(f *testing.F) {
 			}
 			checkIPs(t, s.IPs)
 		}
-		if len(got) > maxNetworks {
+		if len(got) > MaxNetworks {
 			t.Errorf("%d networks", len(got))
 		}
 	})

@@ -1,6 +1,11 @@
 package netmodel
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
+)
 
 // IPAMClaim is what agent and controller use of an IPAMClaim (k8s.cni.cncf.io/v1alpha1): the addresses of an interface
 // of a virtual machine, which stay when its pod goes.
@@ -32,3 +37,24 @@ const (
 	IPsAllocated         = "IPsAllocated"
 	SuccessfulAllocation = "SuccessfulAllocation"
 )
+
+// What an IPAMClaim needs in NB, in bytes: its own row, and the row of each claim on an address or a MAC. Its name is
+// in each of them.
+const (
+	ipamClaimBytes    = 400
+	ipamClaimRowBytes = 300
+)
+
+// IPAMClaimCost is what an IPAMClaim "<namespace>/<name>" with some addresses of a network needs in OVN, with a pod or
+// without one.
+func IPAMClaimCost(claim, network string, addresses int) (c cost.Cost) {
+	names := len(claim) + len(network)
+	c[cost.Bytes] = ipamClaimBytes + 2*names + addresses*(ipamClaimRowBytes+names)
+	return c
+}
+
+// NextIPAMClaim is what an IPAMClaim of which nothing is known yet may need.
+var NextIPAMClaim = IPAMClaimCost(strings.Repeat("n", longestName), "", 2)
+
+// longestName is the length of the longest "<namespace>/<name>" of Kubernetes.
+const longestName = 63 + 1 + 253

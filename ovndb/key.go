@@ -215,6 +215,20 @@ const (
 // IPAMClaimKind is the kind of the row at IPAMClaimKey.
 const IPAMClaimKind = "ipam-claim"
 
+// IPAMClaimLimitKey is the key of the row that says why IPAMClaims of a namespace get no new addresses: on one network,
+// or on any, if the network is "". Without the row they do. IPAMClaimLimit is the key of its external_ids with the
+// reason, and IPAMClaimLimitOf the one with the namespace.
+func IPAMClaimLimitKey(namespace, network string) string {
+	return rowKey("ipam-claim-limit "+namespace, network, nil, 0)
+}
+
+// See IPAMClaimLimitKey. IPAMClaimLimitKind is the kind of the row.
+const (
+	IPAMClaimLimitKind = "ipam-claim-limit"
+	IPAMClaimLimit     = "ovn-multinet/ipam-claim-limit"
+	IPAMClaimLimitOf   = "ovn-multinet/ipam-claim-namespace"
+)
+
 // IPAMClaimPortKey is the row key of the port of the pod that uses an IPAMClaim.
 func IPAMClaimPortKey(claim string) string { return PartKey("ipam-claim-port", claim) }
 

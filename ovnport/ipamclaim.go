@@ -143,6 +143,9 @@ func (d *draft) ipamClaimRow() *nb.Copp {
 
 // hold makes the IPAMClaim have the draft's addresses and MAC, and nothing else.
 func (e *ensureCall) hold(t *txn, d *draft) error {
+	if d.content == nil && d.stored == nil {
+		t.guardIPAMClaimLimits(&d.request, e.owner.Namespace)
+	}
 	if err := e.holdRow(t, d); err != nil {
 		return err
 	}
@@ -156,6 +159,32 @@ func (e *ensureCall) hold(t *txn, d *draft) error {
 	for _, key := range d.claimed {
 		if !slices.ContainsFunc(d.reservations, func(r reservation) bool { return r.key == key }) {
 			t.add(deleteClaim(key, d.key()))
+		}
+	}
+	return nil
+}
+
+// guardIPAMClaimLimits asserts that IPAMClaims of the namespace may get new addresses. The controller counts them, and
+// what a tenant writes into an IPAMClaim has no say.
+func (t *txn) guardIPAMClaimLimits(request *Request, namespace string) {
+	for _, network := range []string{"", request.Network.ID()} {
+		t.claimLimits[len(t.ops)] = request
+		t.add(ovndb.Absent(nb.CoppTable, ovndb.IPAMClaimLimitKey(namespace, network)))
+	}
+}
+
+// settleIPAMClaimLimit returns why the IPAMClaim of a request gets no addresses; nil: it may have some by now.
+func (e *ensureCall) settleIPAMClaimLimit(ctx context.Context, r *Request) error {
+	for _, network := range []string{"", r.Network.ID()} {
+		key := ovndb.IPAMClaimLimitKey(e.owner.Namespace, network)
+		rows, err := ovndb.ReadByKey[nb.Copp](ctx, e.db, nb.CoppTable, []string{key}, "external_ids")
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			return conf.Errorf(conf.CodeNoAddressLeft, "delete IPAMClaims that no machine needs",
+				"interface %s: IPAMClaim %s gets no addresses: %.500s", r.Interface, r.IPAMClaim,
+				row.ExternalIDs[ovndb.IPAMClaimLimit])
 		}
 	}
 	return nil

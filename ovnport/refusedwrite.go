@@ -24,6 +24,9 @@ func (e *ensureCall) settle(ctx context.Context, refused *ovndb.Refused, t *txn)
 		return conf.Errorf(conf.CodeTryAgain, "try again when the policies of the namespace stay as they are",
 			"interface %s: %w", request.Interface, &PolicyChanged{request.Network.ID(), e.owner.Namespace})
 	}
+	if request := t.claimLimits[refused.Index]; request != nil {
+		return e.settleIPAMClaimLimit(ctx, request)
+	}
 	if t.profiles[refused.Index] {
 		return conf.Errorf(conf.CodeTryAgain, "try again when the operator's port groups stay as they are",
 			"%w", &ProfilesChanged{})

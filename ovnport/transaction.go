@@ -16,17 +16,26 @@ type txn struct {
 	networks map[int]*Request
 	// policies has, by the index of a guard, the request whose membership in groups the guard asserts.
 	policies map[int]*Request
+	// claimLimits has, by the index of a guard, the request whose IPAMClaim the guard is for.
+	claimLimits map[int]*Request
 	// profiles has the indexes of the guards of security profiles.
 	profiles map[int]bool
 	// portList is the index of the guard that the node has a port list with the epoch; -1: the transaction needs none.
 	portList int
 }
 
+func newTxn() *txn {
+	return &txn{
+		networks: map[int]*Request{}, policies: map[int]*Request{}, claimLimits: map[int]*Request{},
+		profiles: map[int]bool{}, portList: -1,
+	}
+}
+
 func (t *txn) add(ops ...ovsdb.Operation) { t.ops = append(t.ops, ops...) }
 
 // build builds the transaction. The guards of networks come first, other guards right before the rows that they guard.
 func (e *ensureCall) build() (*txn, error) {
-	t := &txn{networks: map[int]*Request{}, policies: map[int]*Request{}, profiles: map[int]bool{}, portList: -1}
+	t := newTxn()
 	guarded := map[string]bool{}
 	for _, d := range e.drafts {
 		if nad := d.request.Network.NAD(); !guarded[nad] {

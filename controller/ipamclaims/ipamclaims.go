@@ -33,7 +33,9 @@ type Config struct {
 	Engine *engine.Engine
 	Source Source
 	Rows   *ipamclaims.Claims
-	Log    *slog.Logger
+	// Network returns what NB stores about a network.
+	Network func(ctx context.Context, id string) (*ovnnet.Stored, error)
+	Log     *slog.Logger
 }
 
 // Kind keeps the rows and the statuses of IPAMClaims in sync. Only the worker uses it.
@@ -41,7 +43,11 @@ type Kind struct {
 	Config
 	// written has the IPAMClaims that NB may have rows of, and known those that exist, by namespace.
 	written, known engine.Index[string]
-	listed         engine.Listed // written has what NB had when this controller began to lead
+	listed         engine.Listed // written and limited have what NB had when this controller began to lead
+	// networks has the network of each of the IPAMClaims in written, and limited the networks on which those of a
+	// namespace get no new addresses (see limits.go).
+	networks map[string]string
+	limited  engine.Index[string]
 	// named has the IPAMClaims that a pod names, or has the port of, by pod "<namespace>/<name>".
 	named engine.Index[string]
 	// gone has the pod that had the port of an IPAMClaim and is gone. Its port goes soon.
@@ -58,11 +64,12 @@ func Item(id string) engine.Item { return engine.Of(kindClaim, id) }
 func New(c Config) *Kind {
 	k := &Kind{
 		Config: c, written: engine.Index[string]{}, known: engine.Index[string]{}, named: engine.Index[string]{},
-		gone:   map[string]string{},
+		networks: map[string]string{}, limited: engine.Index[string]{}, gone: map[string]string{},
 		states: engine.NewVerdicts[netmodel.IPAMClaimStatus](kindClaim, c.Log),
 	}
 	k.states.Write = k.writeStatus
 	c.Engine.Register(kindClaim, k.reconcile)
+	c.Engine.Register(kindLimits, k.reconcileLimits)
 	return k
 }
 
@@ -72,9 +79,14 @@ func (k *Kind) Run(ctx context.Context) { k.states.Run(ctx) }
 // list finds out, once, which rows NB has.
 func (k *Kind) list(ctx context.Context) error {
 	return k.listed.Once(func() error {
-		ids, err := k.Rows.List(ctx)
-		for _, id := range ids {
-			k.written.Add(engine.NamespaceOf(id), id)
+		all, limits, err := k.Rows.List(ctx)
+		for id, has := range all {
+			k.count(id, has)
+		}
+		for namespace, networks := range limits {
+			for _, network := range networks {
+				k.limited.Add(namespace, network)
+			}
 		}
 		return err
 	})
@@ -85,10 +97,14 @@ func (k *Kind) QueueAll(ctx context.Context, _ map[string]*ovnnet.Listed) error 
 	if err := k.list(ctx); err != nil {
 		return err
 	}
-	for _, ids := range k.written {
+	for namespace, ids := range k.written {
 		for id := range ids {
 			k.Engine.Add(Item(id))
 		}
+		k.Engine.Add(engine.OfNamespace(kindLimits, namespace))
+	}
+	for namespace := range k.limited {
+		k.Engine.Add(engine.OfNamespace(kindLimits, namespace))
 	}
 	all, err := k.Source.IPAMClaims(ctx)
 	for _, c := range all {
@@ -101,9 +117,6 @@ func (k *Kind) QueueAll(ctx context.Context, _ map[string]*ovnnet.Listed) error 
 func (k *Kind) Follows(namespace string) bool {
 	return len(k.known[namespace])+len(k.written[namespace]) > 0
 }
-
-// NetworkChanged does nothing: an IPAMClaim keeps what it has.
-func (k *Kind) NetworkChanged(string) {}
 
 // PodsChanged queues the IPAMClaims that pods name which have changed, or named before. now has the pods that exist.
 func (k *Kind) PodsChanged(namespace string, names []string, now map[string]*netmodel.Pod) {
@@ -149,7 +162,7 @@ func (k *Kind) reconcile(ctx context.Context, i engine.Item) error {
 		if err != nil || has == nil {
 			return err
 		}
-		k.written.Add(namespace, i.Key)
+		k.count(i.Key, has)
 		if has.Pod != "" && has.Pod == k.gone[i.Key] {
 			k.Engine.TryLater(i, engine.Obstacle{First: engine.NotReadyEvery})
 			return nil
@@ -177,7 +190,7 @@ func (k *Kind) release(ctx context.Context, i engine.Item) error {
 	if err != nil {
 		return err
 	}
-	k.written.Remove(i.Tenant, i.Key)
+	k.uncount(i.Key)
 	delete(k.gone, i.Key)
 	k.Engine.Tried(i)
 	if deleted {

@@ -49,7 +49,7 @@ func All() (all []Resource) {
 }
 
 // Kinds are the kinds of objects whose costs count for their namespaces, as the controller calls them.
-var Kinds = []string{"network", "policies", "service"}
+var Kinds = []string{"network", "policies", "service", "ipamclaim"}
 
 // Cost is how much an object needs of each resource.
 type Cost [resources]int

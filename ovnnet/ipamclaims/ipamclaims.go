@@ -5,6 +5,8 @@ package ipamclaims
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -22,9 +24,10 @@ func New(store *nbrows.Store) *Claims { return &Claims{store} }
 
 // Has is what an IPAMClaim has.
 type Has struct {
-	MAC string
-	IPs []string // each with its prefix length
-	Pod string   // the name of the pod that has the port; "": there is no port
+	Network string
+	MAC     string
+	IPs     []string // each with its prefix length
+	Pod     string   // the name of the pod that has the port; "": there is no port
 }
 
 // rows are the rows of an IPAMClaim.
@@ -52,33 +55,88 @@ func (c *Claims) Read(ctx context.Context, id string) (*Has, error) {
 	if err != nil || have.claim == nil {
 		return nil, err
 	}
-	words := strings.Fields(have.claim.ExternalIDs[ovndb.IPAMClaimHas])
-	has := &Has{}
-	if len(words) > 0 {
-		has.MAC, has.IPs = words[0], words[1:]
-	}
+	has := parse(have.claim)
 	if have.port != nil {
 		has.Pod = have.port.ExternalIDs[nbrows.KeyPod]
 	}
 	return has, nil
 }
 
-// List returns the IPAMClaims that have anything. The server scans a table for it.
-func (c *Claims) List(ctx context.Context) (ids []string, err error) {
+func parse(row *nb.Copp) *Has {
+	has := &Has{Network: row.ExternalIDs[ovndb.IPAMClaimNetwork]}
+	if words := strings.Fields(row.ExternalIDs[ovndb.IPAMClaimHas]); len(words) > 0 {
+		has.MAC, has.IPs = words[0], words[1:]
+	}
+	return has
+}
+
+// List returns what all IPAMClaims have, without their pods, and which networks the limits of each namespace are for
+// (see SetLimits). The server scans a table for it.
+func (c *Claims) List(ctx context.Context) (all map[string]*Has, limits map[string][]string, err error) {
 	results, err := c.store.Db.Transact(ctx, []ovsdb.Operation{
 		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, ovndb.IPAMClaimKind, "_uuid", "external_ids"),
+		ovndb.SelectWith(nb.CoppTable, "external_ids", nbrows.KeyKind, ovndb.IPAMClaimLimitKind, "_uuid", "external_ids"),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all, err := ovndb.Rows[nb.Copp](c.store.Db, results[0])
-	for _, row := range all {
-		id := row.ExternalIDs[ovndb.IPAMClaimMark]
-		if row.UUID == ovndb.IPAMClaimKey(id) && ovndb.OtherCluster(row.ExternalIDs) == "" {
-			ids = append(ids, id)
+	all, limits = map[string]*Has{}, map[string][]string{}
+	for i := range results {
+		rows, err := ovndb.Rows[nb.Copp](c.store.Db, results[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, row := range rows {
+			id, namespace := row.ExternalIDs[ovndb.IPAMClaimMark], row.ExternalIDs[ovndb.IPAMClaimLimitOf]
+			network := row.ExternalIDs[ovndb.IPAMClaimNetwork]
+			switch {
+			case ovndb.OtherCluster(row.ExternalIDs) != "":
+			case row.UUID == ovndb.IPAMClaimKey(id):
+				all[id] = parse(row)
+			case row.UUID == ovndb.IPAMClaimLimitKey(namespace, network):
+				limits[namespace] = append(limits[namespace], network)
+			}
 		}
 	}
-	return ids, err
+	return all, limits, nil
+}
+
+// SetLimits makes NB say why IPAMClaims of a namespace get no new addresses, by network; of the network "" on any
+// network. An agent gives an IPAMClaim addresses only while there is no such row. had are the networks of the limits
+// that there may be.
+func (c *Claims) SetLimits(ctx context.Context, namespace string, had []string, why map[string]string) error {
+	_, err := c.store.Change(ctx, "limits of the IPAMClaims of namespace "+namespace, func(b *nbrows.Batch) error {
+		networks := slices.AppendSeq(slices.Clone(had), maps.Keys(why))
+		slices.Sort(networks)
+		networks = slices.Compact(networks)
+		have, reads := map[string]*nb.Copp{}, c.store.Reads()
+		for _, network := range networks {
+			nbrows.ReadInto(reads, nb.CoppTable, ovndb.IPAMClaimLimitKey(namespace, network), network, have)
+		}
+		if err := reads.Do(ctx); err != nil {
+			return err
+		}
+		for _, network := range networks {
+			key := ovndb.IPAMClaimLimitKey(namespace, network)
+			if reason, limited := why[network]; limited {
+				nbrows.Put(b, nb.CoppTable, key, have[network], limitRow(key, namespace, network, reason))
+			} else if have[network] != nil {
+				b.Add(ovndb.Delete(nb.CoppTable, key))
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+func limitRow(key, namespace, network, reason string) *nb.Copp {
+	return &nb.Copp{
+		UUID: key, Name: strings.TrimSpace("ovn-multinet limit of IPAMClaims " + namespace + " " + network),
+		ExternalIDs: map[string]string{
+			nbrows.KeyKind: ovndb.IPAMClaimLimitKind, ovndb.IPAMClaimLimitOf: namespace,
+			ovndb.IPAMClaimNetwork: network, ovndb.IPAMClaimLimit: reason,
+		},
+	}
 }
 
 // ErrInUse says that a pod has the port of an IPAMClaim.
