@@ -131,7 +131,7 @@ func (o *checkOptions) run(ctx context.Context) ([]check.Finding, error) {
 	if o.image != "" {
 		plan.Image = o.image
 	}
-	findings := slices.Concat(cluster.Check(plan), cluster.CheckVersions(reading, execOn(config, core)))
+	findings := slices.Concat(cluster.Check(plan), cluster.AskPrograms(reading, execOn(config, core)))
 	if cluster.Installed() {
 		kube, err := source.NewKube(core, nads, "", source.Changes{}, slog.New(slog.DiscardHandler))
 		if err != nil {

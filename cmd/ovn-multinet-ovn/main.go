@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -39,7 +40,7 @@ func main() {
 	flags.StringVar(&c.members, "members", "/etc/ovn-multinet/ovn", "mounted folder of the ConfigMap with the members")
 	flags.StringVar(&c.pki, "certificates", "/etc/ovn-multinet/pki", "folder with tls.key, tls.crt and ca.crt")
 	cmd.AddCommand(c.database(), c.northd(), c.ovsdb(), c.vswitchd(), c.controller(), c.certificates(), c.ready(),
-		c.remove(), c.backup(), c.restore())
+		c.status(), c.remove(), c.backup(), c.restore())
 	os.Exit(program.Main(cmd))
 }
 
@@ -202,6 +203,17 @@ func (c *config) certificates() *cobra.Command {
 func (c *config) keeper(client kubernetes.Interface, ip netip.Addr, log *slog.Logger) *ovnrun.Certificates {
 	return &ovnrun.Certificates{Client: client, SignerName: c.signer, Life: c.life, Role: authority.Role(c.role),
 		Node: c.node, IP: ip, Namespace: c.namespace, Dir: c.pki, Spread: ovnrun.Spread, Log: log}
+}
+
+// status is for kubectl multinet.
+func (c *config) status() *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Args: cobra.NoArgs,
+		Short: "Print what the servers of the databases and northd of this node say of themselves, as JSON.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(ovnrun.Status(cmd.Context(), c.runDir))
+		}}
+	cmd.Flags().StringVar(&c.runDir, "run-dir", "/run/ovn", "folder of sockets")
+	return cmd
 }
 
 // ready is for the probes of kubelet.

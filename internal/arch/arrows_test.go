@@ -75,7 +75,7 @@ var arrows = map[string][]string{
 	"internal/stale":           {},
 	"internal/unixctl":         {},
 	"kubectl/show":             {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
-	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovnrun/authority"},
+	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":           {"node/install", "internal/version"},
 	"internal/arch":            {},

@@ -72,6 +72,7 @@ func Read(ctx context.Context, core kubernetes.Interface, nads nadclient.Interfa
 	c.readLists(ctx, core)
 	c.readServiceNetwork(ctx, core)
 	c.readOurs(ctx, core)
+	c.readSecrets(ctx, core)
 	if slices.Contains(c.NADVersions, "v1") {
 		c.readNADs(ctx, nads)
 	}
@@ -127,14 +128,22 @@ func pages[L metav1.ListInterface](
 	}
 }
 
-func (c *Cluster) readLists(ctx context.Context, core kubernetes.Interface) {
+func (c *Cluster) readNodes(ctx context.Context, core kubernetes.Interface) {
 	err := pages(ctx, core.CoreV1().Nodes().List, func(l *corev1.NodeList) { c.Nodes = append(c.Nodes, l.Items...) })
 	c.cannot("nodes", "list nodes", err)
-	err = pages(ctx, core.AppsV1().DaemonSets("").List, func(l *appsv1.DaemonSetList) {
+}
+
+func (c *Cluster) readDaemonSets(ctx context.Context, core kubernetes.Interface, namespace, right string) {
+	err := pages(ctx, core.AppsV1().DaemonSets(namespace).List, func(l *appsv1.DaemonSetList) {
 		c.DaemonSets = append(c.DaemonSets, l.Items...)
 	})
-	c.cannot("primary-network", "list daemonsets in all namespaces", err)
-	err = pages(ctx, core.RbacV1().ClusterRoleBindings().List, func(l *rbacv1.ClusterRoleBindingList) {
+	c.cannot(primaryWhat, right, err)
+}
+
+func (c *Cluster) readLists(ctx context.Context, core kubernetes.Interface) {
+	c.readNodes(ctx, core)
+	c.readDaemonSets(ctx, core, "", "list daemonsets in all namespaces")
+	err := pages(ctx, core.RbacV1().ClusterRoleBindings().List, func(l *rbacv1.ClusterRoleBindingList) {
 		c.Bindings = append(c.Bindings, l.Items...)
 	})
 	c.cannot("second-install", "list clusterrolebindings", err)
@@ -190,9 +199,15 @@ func (c *Cluster) readOurs(ctx context.Context, core kubernetes.Interface) {
 	}
 	err = pages(ctx, core.CoreV1().Pods(Namespace).List, func(l *corev1.PodList) { c.Pods = append(c.Pods, l.Items...) })
 	c.cannot("agents", "list pods"+in, err)
+}
+
+func (c *Cluster) readSecrets(ctx context.Context, core kubernetes.Interface) {
+	if c.Namespace == nil {
+		return
+	}
 	for _, name := range secrets {
 		s, err := core.CoreV1().Secrets(Namespace).Get(ctx, name, metav1.GetOptions{})
-		if c.cannot("nb-secrets", "get secrets"+in, err) {
+		if c.cannot("nb-secrets", "get secrets in "+Namespace, err) {
 			continue
 		}
 		c.Secrets[name] = map[string]bool{}

@@ -28,6 +28,8 @@ type Finding struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Unread says that the check could not be made.
 	Unread bool `json:"unread,omitempty"`
+	// Pending says that something goes on, and ends by itself.
+	Pending bool `json:"pending,omitempty"`
 }
 
 // Checks has the name of each check and its meaning. docs/install.md has the same table, with what to do.
@@ -48,10 +50,15 @@ var Checks = []struct{ What, Meaning string }{
 	{"keep-on-primary", "`agent.keepOnPrimary` has the networks of pods and Services"},
 	{"agents", "the agent and the installer are ready on each node"},
 	{"controllers", "the controllers are ready"},
+	{"leader", "one of the controllers leads"},
 	{"ovn-databases", "OVN's databases and `ovn-northd` answer on each node that has them"},
+	{"raft", "NB and SB each have a leader that hears all their servers, and an `ovn-northd` is active"},
 	{"ovn-nodes", "Open vSwitch and `ovn-controller` answer on each node, and `ovn-controller` reaches " +
 		"the Southbound database"},
 	{"ovn-authority", "the authority of the certificates of OVN's programs is valid"},
+	{"startup-taint", "no node waits for its agent before it takes pods"},
+	{"updates", "all pods of ovn-multinet have the latest version"},
+	{"refused-objects", "no NAD, policy, Service or pod with an outside address is refused"},
 	{"operator-objects", "the operator's objects are accepted, and nothing is missing for them"},
 	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
 	{"distrusted", "a node that is distrusted has no access to OVN"},

@@ -67,6 +67,14 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 	if !c.Installed() {
 		return nil
 	}
+	all = append(all, c.checkRunning()...)
+	all = append(all, c.checkPlaces()...)
+	all = append(all, c.checkDistrusted()...)
+	return append(all, c.checkSecrets(p)...)
+}
+
+// checkRunning judges whether the programs of an installation run.
+func (c *Cluster) checkRunning() (all []Finding) {
 	all = append(all, c.checkDaemons("agents", c.Agents, agentApp, "correct its nodeSelector, or label the nodes")...)
 	if d := c.Controllers; d == nil {
 		if !c.unreadable("controllers") {
@@ -80,9 +88,8 @@ func (c *Cluster) checkOurs(p Plan) (all []Finding) {
 	}
 	all = append(all, c.checkOVN()...)
 	all = append(all, c.checkAuthority(time.Now())...)
-	all = append(all, c.checkPlaces()...)
-	all = append(all, c.checkDistrusted()...)
-	return append(all, c.checkSecrets(p)...)
+	all = append(all, c.checkStartupTaints()...)
+	return append(all, c.checkUpdates()...)
 }
 
 // controlPlane is the label of control planes, which no kubelet can set on its node.

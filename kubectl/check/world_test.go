@@ -62,7 +62,7 @@ func installed() *Cluster {
 		},
 	}
 	c.DaemonSets = []appsv1.DaemonSet{*c.Agents}
-	c.Controllers = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ReadyReplicas: 2}}
+	c.Controllers = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ReadyReplicas: 2, UpdatedReplicas: 2}}
 	c.Controllers.Spec.Template.Spec.Volumes = []corev1.Volume{nb}
 	all := map[string]bool{"tls.crt": true, "tls.key": true, "ca.crt": true}
 	c.Secrets = map[string]map[string]bool{"ovn-multinet-nb-agent": all, "ovn-multinet-nb-controller": all}

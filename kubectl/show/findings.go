@@ -31,3 +31,11 @@ func Findings(w io.Writer, all []check.Finding) error {
 	}
 	return nil
 }
+
+// Status writes a verdict and the findings behind it.
+func Status(w io.Writer, s *check.Status) error {
+	if _, err := fmt.Fprintln(w, s.Verdict); err != nil {
+		return err
+	}
+	return Findings(w, s.Checks)
+}

@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 )
 
 // Limit is how much of a resource the accepted objects of a namespace need in OVN, and may need together
@@ -24,18 +22,14 @@ type Limit struct {
 // ParseLimits reads the account of a controller from its metrics. leads reports whether the controller leads; another
 // one has no account.
 func ParseLimits(metrics io.Reader) (list []Limit, leads bool, err error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(metrics)
+	families, leads, err := check.ParseMetrics(metrics)
 	if err != nil {
-		return nil, false, fmt.Errorf("the metrics of the controller: %w", err)
-	}
-	for _, m := range families["ovn_multinet_controller_leader"].GetMetric() {
-		leads = m.GetGauge().GetValue() == 1
+		return nil, false, err
 	}
 	byKey := map[[2]string]*Limit{}
 	each := func(name string, note func(*Limit, uint64)) {
 		for _, m := range families[name].GetMetric() {
-			key := [2]string{labelOf(m, "namespace"), labelOf(m, "resource")}
+			key := [2]string{check.Label(m, "namespace"), check.Label(m, "resource")}
 			if byKey[key] == nil {
 				byKey[key] = &Limit{Namespace: key[0], Resource: key[1]}
 			}
@@ -52,15 +46,6 @@ func ParseLimits(metrics io.Reader) (list []Limit, leads bool, err error) {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Resource, b.Resource))
 	})
 	return list, leads, nil
-}
-
-func labelOf(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // LimitsOf returns the lines of a namespace.

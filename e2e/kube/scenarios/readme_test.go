@@ -116,6 +116,9 @@ func (w *world) example(folder string) {
 // healthy: the command check finds nothing.
 func (w *world) healthy() {
 	w.T.Helper()
+	if out, err := w.Multinet(w.Ctx, "status", "--wait"); err != nil || !strings.Contains(out, "healthy: all programs run") {
+		w.T.Errorf("status --wait ends with %v and\n%s", err, out)
+	}
 	w.until(func() error {
 		out, err := w.Multinet(w.Ctx, "check")
 		for line := range strings.Lines(out) {
@@ -166,6 +169,12 @@ func (w *world) hangs() {
 	signal("SIGSTOP")
 	w.checkHas("error    ovn-databases: "+n.Name+": running and not ready, as the probes say: nb, northd, sb",
 		"error    ovn-nodes: "+n.Name+": running and not ready, as the probes say: controller, ovsdb, vswitchd")
+	out, _ := w.Multinet(w.Ctx, "status") // ends with 1
+	for _, words := range []string{"not healthy: see ovn-databases, raft, ovn-nodes\n", "the server of NB: ", "the server of SB: "} {
+		if !strings.Contains(out, words) {
+			w.T.Errorf("no %q in what status says:\n%s", words, out)
+		}
+	}
 	signal("SIGCONT")
 	w.healthy()
 }
