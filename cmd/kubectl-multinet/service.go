@@ -106,7 +106,21 @@ func (k *knownServices) read(ctx context.Context, db *ovndb.DB, namespace, name 
 	if db == nil {
 		return show.ServicesByState(objects), nil
 	}
-	rows, id := services.New(nbrows.NewStore(db)), ""
+	views, err := serviceViews(ctx, services.New(nbrows.NewStore(db)), namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := outside.New(nbrows.NewStore(db)).ListForPeople(ctx)
+	list := show.Services(objects, k.readable, views)
+	show.SetOutside(list, entries)
+	return list, err
+}
+
+// serviceViews reads what NB has of the Services of a namespace. "" is any namespace, or any name.
+func serviceViews(
+	ctx context.Context, rows *services.Services, namespace, name string,
+) (views []*services.View, err error) {
+	id := ""
 	if name != "" {
 		id = namespace + "/" + name
 	}
@@ -114,7 +128,6 @@ func (k *knownServices) read(ctx context.Context, db *ovndb.DB, namespace, name 
 	if err != nil {
 		return nil, err
 	}
-	var views []*services.View
 	for _, key := range keys {
 		if namespace != "" && !strings.HasPrefix(key.Service, namespace+"/") {
 			continue
@@ -127,10 +140,7 @@ func (k *knownServices) read(ctx context.Context, db *ovndb.DB, namespace, name 
 			views = append(views, v)
 		}
 	}
-	entries, err := outside.New(nbrows.NewStore(db)).ListForPeople(ctx)
-	list := show.Services(objects, k.readable, views)
-	show.SetOutside(list, entries)
-	return list, err
+	return views, nil
 }
 
 // details reads one Service with its backends. The name is "<namespace>/<name>", or a name in the namespace.

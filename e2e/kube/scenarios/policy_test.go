@@ -96,6 +96,12 @@ func (w *world) tenant() {
 	if out, err := w.Multinet(w.Ctx, "nbctl", "show"); err == nil || !strings.Contains(out, elsewhere) {
 		w.T.Errorf("kubectl multinet nbctl: %v\n%s\nwant %s", err, out, elsewhere)
 	}
+	page := w.multinet("pod", "default/db")
+	for _, want := range []string{`(?m)^net1 +default/blue +10\.1\..* up$`, `(?m)^Policies of net1: +MultiNetworkPolicy default/db \(ingress\)$`} {
+		if !regexp.MustCompile(want).MatchString(page) || strings.Contains(page, "Problems") {
+			w.T.Errorf("kubectl multinet pod:\n%s\nwant %s", page, want)
+		}
+	}
 	tenant, err := w.KubeconfigOf("tenant-view")
 	w.Must(err)
 	ip := regexp.QuoteMeta(w.status("db")[1].IPs[0])
@@ -107,6 +113,7 @@ func (w *world) tenant() {
 		{"policy list -n default", `(?m)^MultiNetworkPolicy +default +db +default/blue +.* ingress +1 +\? +ready$`},
 		{"policy show db -n default", `(?m)^State: +ready$`},
 		{"service list -n default", `no Services on networks`},
+		{"pod db -n default", `(?m)^net1 +default/blue +` + ip + ` `},
 	} {
 		out, err := w.MultinetAs(w.Ctx, tenant, strings.Fields(tt.command)...)
 		if err != nil || !regexp.MustCompile(tt.want).MatchString(out) {
@@ -116,6 +123,7 @@ func (w *world) tenant() {
 	for _, tt := range []struct{ command, want string }{
 		{"allowed web db tcp/80 -n default", "the answer needs OVN's Northbound database: ask an operator of the cluster"},
 		{"network list -n kube-system", "is forbidden: User \"tenant-view\" cannot list resource"},
+		{"pod coredns -n kube-system", "is forbidden: User \"tenant-view\" cannot get resource"},
 		{"nbctl show", "is forbidden: User \"tenant-view\" cannot get resource"},
 		{"gc --node node1", "is forbidden: User \"tenant-view\" cannot list resource"},
 	} {
