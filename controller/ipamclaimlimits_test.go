@@ -5,10 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
@@ -175,4 +178,16 @@ func TestBoundaryShareOfIPAMClaims(t *testing.T) {
 	if err := w.use(t, "vm-4", network, config("10.2.0.0/27,fd02::/64")); err != nil {
 		t.Errorf("after the network has grown: %v", err)
 	}
+	for i := range 3 {
+		if err := w.use(t, fmt.Sprint("more-", i), network, config("10.2.0.0/27,fd02::/64")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "1", func() string { return w.limitRows(t) })
+	lost := []ovsdb.Operation{ovndb.Delete(nb.CoppTable, ovndb.IPAMClaimKey("shop/more-0"))}
+	if _, err := w.Networks.DB.Transact(nbtest.WithLimit(t), lost); err != nil { // as a restored backup does
+		t.Fatal(err)
+	}
+	w.queue.NBReplaced()
+	eventually(t, "0", func() string { return w.limitRows(t) })
 }

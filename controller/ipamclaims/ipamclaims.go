@@ -159,8 +159,14 @@ func (k *Kind) reconcile(ctx context.Context, i engine.Item) error {
 		}
 		k.known.Add(namespace, i.Key)
 		has, err := k.Rows.Read(ctx, i.Key)
-		if err != nil || has == nil {
+		if err != nil {
 			return err
+		}
+		if has == nil {
+			if k.written[namespace][i.Key] { // its rows were deleted by hand, or NB was restored
+				k.uncount(i.Key)
+			}
+			return nil
 		}
 		k.count(i.Key, has)
 		if has.Pod != "" && has.Pod == k.gone[i.Key] {
