@@ -193,6 +193,33 @@ func TestLabelsAndEnvironment(t *testing.T) {
 	}
 }
 
+// TestControllersAreSpread: over the operator's zones, and with the chart's own preference for different nodes.
+func TestControllersAreSpread(t *testing.T) {
+	pods, _ := templates(t, "controller: {topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 1, "+
+		"whenUnsatisfiable: DoNotSchedule, minDomains: 2}]}")
+	for name, pod := range pods {
+		list := pod.Spec.TopologySpreadConstraints
+		if name != "controller" {
+			if len(list) > 0 {
+				t.Errorf("%s: %v", name, list)
+			}
+			continue
+		}
+		if len(list) != 1 || list[0].TopologyKey != "topology.kubernetes.io/zone" || list[0].MaxSkew != 1 || *list[0].MinDomains != 2 ||
+			list[0].WhenUnsatisfiable != corev1.DoNotSchedule || list[0].LabelSelector.MatchLabels["app"] != pod.Labels["app"] {
+			t.Errorf("%s: %+v", name, list)
+		}
+		if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+			t.Errorf("%s: %+v", name, pod.Spec.Affinity)
+		}
+	}
+	text, err := runHelm(t, "template", "ovn-multinet", "chart",
+		valuesFile(t, "controller: {topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1}]}"))
+	if err == nil || !strings.Contains(text, "whenUnsatisfiable") {
+		t.Errorf("a constraint without whenUnsatisfiable: %v\n%s", err, text)
+	}
+}
+
 // TestValuesOfAnOlderVersion: `helm upgrade --reuse-values` takes the values of the older chart instead of those of this one,
 // and says what to do.
 func TestValuesOfAnOlderVersion(t *testing.T) {

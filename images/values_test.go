@@ -64,7 +64,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 
 // otherValues are the values that are not for a flag.
 var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "images.ovn", "ovn.enabled",
-	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "controller.tolerations", "networks", "tenantRoles",
+	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "controller.tolerations", "controller.topologySpreadConstraints", "networks", "tenantRoles",
 	"images.registry", "images.pullPolicy", "images.pullSecrets", "pods.labels", "pods.annotations", "resources.agent", "resources.installer",
 	"resources.controller", "resources.database", "resources.northd", "resources.ovsdb", "resources.vswitchd", "resources.ovnController",
 	"resources.certificates", "agent.env", "controller.replicas", "controller.env"}
