@@ -47,8 +47,8 @@ database is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		statusCommand(), checkCommand(), networkCommand(), podCommand(), whoCommand(), policyCommand(), allowedCommand(),
-		serviceCommand(),
+		statusCommand(), checkCommand(), networkCommand(), podCommand(), whoCommand(), policyCommand(), whyCommand(),
+		allowedCommand(), serviceCommand(),
 		forgetCommand(), gcCommand(), kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(),
 		objectsCommand(), backupCommand(), restoreCommand())
 	for _, t := range tools {

@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 			switch filepath.Base(e.WorkDir) {
 			case "script-outside":
 				nb = outside
-			case "script-policy", "script-allowed":
+			case "script-policy", "script-allowed", "script-why":
 				nb = restricted
 			case "script-service":
 				nb = serving

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
@@ -32,6 +33,7 @@ type End struct {
 	Address   string `json:"address,omitempty"` // of an end that is no pod
 
 	port      *view.Port
+	config    *netmodel.Network
 	way       string // netmodel.Network.ReachedBy of the network
 	accepted  []string
 	addresses []netip.Addr
@@ -52,6 +54,11 @@ func (e *End) name() string {
 	}
 	return e.Pod
 }
+
+// notConnected says that nothing connects two ends.
+type notConnected struct{ why string }
+
+func (e *notConnected) Error() string { return e.why }
 
 // Ask reads a question: from and to are addresses, or pods "[<namespace>/]<name>[:<interface or network>]"; what is a
 // protocol with a port, such as tcp/80.
@@ -88,7 +95,8 @@ func Ask(networks []view.Network, namespace, from, to, what string) (*Question, 
 	}
 	switch {
 	case len(pairs) == 0:
-		return nil, fmt.Errorf("no network, router or VLAN connects %s with %s: %s; %s", from, to, list(froms), list(tos))
+		return nil, &notConnected{fmt.Sprintf("no network, router or VLAN connects %s with %s: %s; %s",
+			from, to, list(froms), list(tos))}
 	case len(pairs) > 1:
 		return nil, fmt.Errorf("several interfaces connect %s with %s, name one of each pod: %s; %s",
 			from, to, list(froms), list(tos))
@@ -147,8 +155,8 @@ func ends(networks []view.Network, namespace, word string) ([]End, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("pod %s has no interface on an OVN network: "+
-			"kubectl multinet network show NAME lists the pods of a network", pod)
+		return nil, &notConnected{"pod " + pod + " has no interface on an OVN network: " +
+			"kubectl multinet network show NAME lists the pods of a network"}
 	case len(named) == 0:
 		return nil, fmt.Errorf("pod %s has no interface or network %q: it has %s", pod, ifName, list(all))
 	}
@@ -159,7 +167,7 @@ func ends(networks []view.Network, namespace, word string) ([]End, error) {
 func endOf(n *view.Network, p *view.Port) End {
 	return End{
 		Pod: p.Namespace + "/" + p.Pod, Interface: p.Interface, Network: n.ID,
-		port: p, accepted: n.Accepted, addresses: p.Addresses, way: n.Config.ReachedBy(),
+		port: p, config: n.Config, accepted: n.Accepted, addresses: p.Addresses, way: n.Config.ReachedBy(),
 	}
 }
 

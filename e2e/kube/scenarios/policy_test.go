@@ -56,6 +56,10 @@ func (w *world) toolTellsWhy(want string) {
 	if !strings.Contains(text, "  ingress: "+want+"\n") || (err == nil) != strings.HasPrefix(want, "allowed") {
 		w.T.Errorf("kubectl multinet allowed: %v\n%s\nwant %s", err, text, want)
 	}
+	text, why := w.Multinet(w.Ctx, "why", "web", "db", "tcp/80", "-n", "default")
+	if (why == nil) != (err == nil) || strings.HasPrefix(text, "web to db, tcp/80: yes\n") != (err == nil) || !strings.Contains(text, want) {
+		w.T.Errorf("kubectl multinet why: %v\n%s\nwant %s", why, text, want)
+	}
 	list := regexp.MustCompile(`(?m)^MultiNetworkPolicy +default +db +default/blue +pods with app=db +ingress +1 +1 +ready$`)
 	if text := w.multinet("policy", "list", "-n", "default"); !list.MatchString(text) {
 		w.T.Errorf("kubectl multinet policy list:\n%s", text)
