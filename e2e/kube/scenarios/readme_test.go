@@ -40,6 +40,7 @@ func TestReadmeOnOneNode(t *testing.T) {
 	w := readmeWorld(t, 1)
 	w.pasted()
 	w.healthy()
+	w.questions()
 	w.neverRestarted()
 	w.authorityIsDeleted()
 	w.operatorsObjects()
@@ -97,6 +98,32 @@ func (w *world) pasted() {
 			w.kubectl(args[1:]...)
 		default:
 			w.T.Fatalf("the test cannot run %q", line)
+		}
+	}
+}
+
+// asked is the block of the README with an operator's questions.
+var asked = regexp.MustCompile("(?s)```sh\n(kubectl multinet status .*?)```")
+
+// questions runs that block: each question has an answer, and nothing is wrong.
+func (w *world) questions() {
+	w.T.Helper()
+	root, err := lab.ModuleRoot()
+	w.Must(err)
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	w.Must(err)
+	block := asked.FindSubmatch(text)
+	if block == nil {
+		w.T.Fatal("README.md has no block that begins with kubectl multinet status")
+	}
+	answers := map[string]string{"status": "healthy: ", "network": "examples/hello ", "pod": "examples/hello ", "why": ": yes\n",
+		"who": "network examples/hello  pod examples/hello-server/net1"}
+	for line := range strings.Lines(string(block[1])) {
+		command, _, _ := strings.Cut(line, "#")
+		args := strings.Fields(command)[2:]
+		out, err := w.Multinet(w.Ctx, args...)
+		if want := answers[args[0]]; err != nil || want == "" || !strings.Contains(out, want) {
+			w.T.Errorf("%s: %v\n%s\nwant %q", strings.TrimSpace(command), err, out, want)
 		}
 	}
 }
