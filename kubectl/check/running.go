@@ -137,7 +137,7 @@ func refusedObjects(refused map[string]int) Finding {
 	if len(words) == 0 {
 		return ok(what, "no object is refused")
 	}
-	return warning(what, "their Events and states say why: kubectl get events -A --field-selector type=Warning",
+	return warning(what, "their Events and states say why: kubectl get events -A --field-selector source=ovn-multinet",
 		"refused: %s", strings.Join(words, ", "))
 }
 

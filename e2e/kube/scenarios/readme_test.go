@@ -283,6 +283,10 @@ spec:
 	for _, name := range []string{"sleeps", "fails"} {
 		w.eventOf(name, "Warning", "NetworksMissing", "")
 	}
+	events := w.kubectl("get", "events", "-A", "--field-selector", "source=ovn-multinet")
+	if !strings.Contains(events, "NetworksMissing") || strings.Contains(events, "Scheduled") {
+		w.T.Errorf("the Events of ovn-multinet:\n%s", events)
+	}
 	w.Must(w.Delete(w.Ctx, manifests))
 }
 
