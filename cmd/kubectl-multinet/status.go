@@ -74,7 +74,8 @@ func (k *cluster) status(ctx context.Context) (*check.Status, error) {
 	return check.ReadStatus(ctx, k.core, execOn(k.config, k.core))
 }
 
-// awaitStatus reads the status until all programs run, or the time is over. The API server may be away meanwhile.
+// awaitStatus reads the status until all programs run, a right is missing, or the time is over. The API server may be
+// away meanwhile.
 func (k *cluster) awaitStatus(
 	ctx context.Context, timeout time.Duration, s *check.Status, err error, out io.Writer,
 ) (*check.Status, error) {
@@ -83,6 +84,9 @@ func (k *cluster) awaitStatus(
 		verdict := fmt.Sprint(err)
 		if err == nil {
 			verdict = s.Verdict
+			if s.Forbidden() {
+				return s, nil
+			}
 		}
 		if verdict != said {
 			said = verdict

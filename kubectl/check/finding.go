@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Level says how much a finding matters.
@@ -30,6 +32,8 @@ type Finding struct {
 	Unread bool `json:"unread,omitempty"`
 	// Pending says that something goes on, and ends by itself.
 	Pending bool `json:"pending,omitempty"`
+
+	forbidden bool // unread because a right is missing
 }
 
 // Checks has the name of each check and its meaning. docs/install.md has the same table, with what to do.
@@ -88,7 +92,8 @@ func fault(what, fix, cause string, args ...any) Finding {
 }
 
 func unread(what, fix string, err error) Finding {
-	return Finding{Level: Error, What: what, Fix: fix, Cause: fmt.Sprintf("cannot be read: %v", err), Unread: true}
+	return Finding{Level: Error, What: what, Fix: fix, Cause: fmt.Sprintf("cannot be read: %v", err), Unread: true,
+		forbidden: apierrors.IsForbidden(err)}
 }
 
 // at returns the finding as that of a node.

@@ -72,6 +72,11 @@ func judge(findings []Finding, nodes int) *Status {
 	return s
 }
 
+// Forbidden reports whether a right is missing, so that waiting changes nothing.
+func (s *Status) Forbidden() bool {
+	return slices.ContainsFunc(s.Checks, func(f Finding) bool { return f.forbidden })
+}
+
 // ExitCode returns the exit code of the command.
 func (s *Status) ExitCode() int {
 	switch {

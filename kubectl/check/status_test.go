@@ -126,6 +126,9 @@ func TestStatus(t *testing.T) {
 			if !strings.HasPrefix(s.Verdict, tt.verdict) || s.ExitCode() != tt.code || s.Healthy != (tt.code == ExitOK) {
 				t.Errorf("%q, healthy %t, exit code %d; want %q, %d", s.Verdict, s.Healthy, s.ExitCode(), tt.verdict, tt.code)
 			}
+			if s.Forbidden() != (tt.name == "without the right to ask") {
+				t.Errorf("a right is missing: %t", s.Forbidden())
+			}
 			judged(t, s.Checks, tt.want...)
 		})
 	}

@@ -155,11 +155,31 @@ func (p *Pod) addStatus(s *PodSources) (known bool) {
 			at.MTU = e.MTU
 			continue
 		}
-		p.Interfaces = append(p.Interfaces, PodInterface{
+		i := PodInterface{
 			Interface: e.Interface, Network: e.Name, Addresses: addressesOf(e), MAC: e.MAC, MTU: e.MTU, primary: e.Default,
-		})
+		}
+		if n, port := s.sharedPort(e); port != nil {
+			i.Network, i.Port, i.Up, i.key = n.ID, port.Name, port.Up, port.Key
+		}
+		p.Interfaces = append(p.Interfaces, i)
 	}
 	return entries != nil
+}
+
+// sharedPort returns the port of a virtual machine that another one of its pods has now, if the annotation has its MAC.
+func (s *PodSources) sharedPort(e nad.NetworkStatus) (*view.Network, *view.Port) {
+	for i := range s.Networks {
+		n := &s.Networks[i]
+		if e.Default || !slices.Contains(n.Accepted, e.Name) {
+			continue
+		}
+		for j := range n.Ports {
+			if p := &n.Ports[j]; p.IPAMClaim != "" && p.MAC.String() == e.MAC {
+				return n, p
+			}
+		}
+	}
+	return nil, nil
 }
 
 func addressesOf(e nad.NetworkStatus) []netip.Addr {

@@ -104,6 +104,8 @@ func TestPodProblems(t *testing.T) {
 		{"another address", func(_ *PodSources, p *view.Port) { p.Addresses = p.Addresses[:1] }, []string{
 			"net1: the annotation k8s.v1.cni.cncf.io/network-status has 0a:58:0a:01:00:07 10.1.0.7,fd01::7, and NB has 0a:58:0a:01:00:07 10.1.0.7"}},
 		{"another MAC", func(_ *PodSources, p *view.Port) { p.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1} }, []string{"net1: the annotation"}},
+		{"its address is another pod's now", func(_ *PodSources, p *view.Port) { p.Pod = "other-2" }, []string{
+			"net1: NB has no port on network shop/blue"}},
 		{"no port", func(s *PodSources, _ *view.Port) { s.Networks[0].Ports = nil }, []string{
 			"net1: NB has no port on network shop/blue"}},
 		{"not in the annotation", func(_ *PodSources, p *view.Port) { p.Interface = "net9" }, []string{
@@ -126,6 +128,11 @@ func TestPodProblems(t *testing.T) {
 				t.Errorf("%q, want %q", p.Problems, tt.want)
 			}
 		})
+	}
+	migrates := webSources(t) // the source has the port, which is the virtual machine's
+	migrates.Networks[0].Ports[1].Pod, migrates.Networks[0].Ports[1].IPAMClaim = "source", "shop/vm.net"
+	if p, err := PodOf("shop", "web", migrates); err != nil || len(p.Problems) > 0 || p.find("net1").Port != "shop/web/net1" {
+		t.Errorf("the target of a migration: %+v: %v", p, err)
 	}
 	s := webSources(t)
 	s.Networks, s.Outside = nil, nil // without the right to read NB

@@ -55,6 +55,8 @@ type Port struct {
 	Namespace, Pod, Interface, Node string
 	MAC                             net.HardwareAddr
 	Addresses                       []netip.Addr
+	// IPAMClaim is the one that the port belongs to, as "<namespace>/<name>", and not to one of its pods; "": none.
+	IPAMClaim string
 	// Up says that ovn-controller has bound the port.
 	Up bool
 	// Conflicts are the addresses of the port that hosts on the physical network use, too.
@@ -206,6 +208,7 @@ func portView(port *nb.LogicalSwitchPort) Port {
 	if x := port.ExternalIDs; x[nbrows.KeySandbox] != "" {
 		p.Namespace, p.Pod, p.Interface, p.Node =
 			x[nbrows.KeyNamespace], x[nbrows.KeyPod], x[nbrows.KeyInterface], x[nbrows.KeyNode]
+		p.IPAMClaim = x[ovndb.IPAMClaimMark]
 	}
 	for _, word := range strings.Fields(port.ExternalIDs[ovndb.ConflictsKey]) {
 		text, macText, _ := strings.Cut(word, "=")
