@@ -215,3 +215,37 @@ func TestBoundaryCosts(t *testing.T) {
 		c.is("policy with many "+name, c.policyOf(name, spec).Cost(), func() { w.policy(name, "red", spec) })
 	}
 }
+
+// TestBoundaryCostsOutside: the same of Services with an outside address, without and with the most sources.
+func TestBoundaryCostsOutside(t *testing.T) {
+	t.Parallel()
+	w := configuredOutsideWorld(t, poolsConfig)
+	c := &costs{world: w.world}
+	w.network("in", outOf(1, ""))
+	var backends []service.Backend
+	for i := range 8 {
+		p := w.labelled(0, fmt.Sprint("s-", i), "in", map[string]string{"app": "s"})
+		b := service.Backend{Name: p.Name, Ready: true}
+		for _, a := range w.Links(p)["net1"].IPs() {
+			b.Addresses = append(b.Addresses, netip.MustParseAddr(a))
+		}
+		backends = append(backends, b)
+	}
+	w.service("shop/first", strings.ReplaceAll(outsideServiceYAML("first", "in", "192.0.2.31,2001:db8::11f", "10.0.0.0/8", "{port: 80}"),
+		"app=first", "app=none"))
+	c.last = c.now()
+	sources := listOf(service.MaxSources, func(i int) string {
+		if i%2 == 0 {
+			return fmt.Sprintf("10.%d.0.0/16", i)
+		}
+		return fmt.Sprintf("2001:db8:%d::/48", i)
+	})
+	for i, of := range []string{"", sources} {
+		name := fmt.Sprint("large-", i)
+		yaml := outsideServiceYAML(name, "in", fmt.Sprintf("192.0.2.%d,2001:db8::11%d", 16+i, i), of, manyPorts(service.MaxPorts))
+		yaml = strings.ReplaceAll(yaml, "app="+name, "app=s")
+		c.is(fmt.Sprintf("Service with %d sources", len(of)/len(sources)*service.MaxSources), c.serviceOf(yaml).Cost(backends), func() {
+			w.service("shop/"+name, yaml)
+		})
+	}
+}
