@@ -51,9 +51,14 @@ func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string
 	}
 	byNode := map[string]*corev1.Pod{}
 	for i := range c.Pods {
-		if p := &c.Pods[i]; p.Labels[agentLabel] == app && p.DeletionTimestamp == nil {
-			byNode[p.Spec.NodeName] = p
+		p := &c.Pods[i]
+		if p.Labels[agentLabel] != app || p.DeletionTimestamp != nil {
+			continue
 		}
+		if p.Status.Phase == corev1.PodFailed && byNode[p.Spec.NodeName] != nil {
+			continue // kubelet has refused or evicted it, and there is another one
+		}
+		byNode[p.Spec.NodeName] = p
 	}
 	chosen := labels.SelectorFromSet(d.Spec.Template.Spec.NodeSelector)
 	good, nodes := 0, 0

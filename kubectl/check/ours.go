@@ -134,7 +134,7 @@ func replicas(given *int32) int32 {
 // why returns the reason of the first pod that is not ready, with a colon before it.
 func (c *Cluster) why(app string) string {
 	for i := range c.Pods {
-		if p := &c.Pods[i]; p.Labels[agentLabel] == app && !podReady(p) {
+		if p := &c.Pods[i]; p.Labels[agentLabel] == app && !podReady(p) && p.Status.Phase != corev1.PodFailed {
 			return ": " + whyNotReady(p)
 		}
 	}

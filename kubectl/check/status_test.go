@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,17 @@ func TestStatus(t *testing.T) {
 		{"an agent is not ready", func(c *Cluster, _ *answers) {
 			c.fails("agent-node2", "agent", func(*corev1.ContainerStatus) {})
 		}, "not healthy: see agents", []string{"error agents: running and not ready, as the probes say: agent, installer on node2"}, ExitErrors},
+		{"pods that kubelet has refused are left", func(c *Cluster, _ *answers) {
+			for i, app := range map[int]string{0: agentApp, 1: controllerApp} {
+				p := podOf(app, "refused-"+app, c.Nodes[i].Name)
+				p.Status.Phase, p.Status.Reason = corev1.PodFailed, "TaintToleration"
+				c.Pods = append(c.Pods, p)
+			}
+		}, "healthy: ", nil, ExitOK},
+		{"an agent that kubelet has refused is not replaced", func(c *Cluster, _ *answers) {
+			p := &c.Pods[slices.IndexFunc(c.Pods, func(p corev1.Pod) bool { return p.Name == "agent-node2" })]
+			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "TaintToleration"}
+		}, "not healthy: see agents", []string{"error agents: the pod is failed on node2"}, ExitErrors},
 		{"a node waits for its agent", func(c *Cluster, _ *answers) {
 			c.Nodes[1].Spec.Taints = []corev1.Taint{{Key: conf.StartupTaint}}
 		}, "not healthy: see startup-taint", []string{"error startup-taint: the node has the taint ovn-multinet/not-ready on node2"}, ExitErrors},
