@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-multinet/ovn-multinet/controller"
 	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/cost"
@@ -16,8 +17,8 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/ovnport"
 )
 
-// use makes an IPAMClaim and a pod that uses it on a network, ends the pod, and returns why that failed.
-func (w *claimWorld) use(t *testing.T, claim, network, config string) error {
+// ensure makes an IPAMClaim and the port of a pod that uses it on a network, and returns why that failed.
+func (w *claimWorld) ensure(t *testing.T, claim, network, config string) error {
 	t.Helper()
 	namespace, name, _ := strings.Cut(network, "/")
 	parsed, err := netmodel.ParseNetwork(namespace, name, []byte(config))
@@ -25,17 +26,24 @@ func (w *claimWorld) use(t *testing.T, claim, network, config string) error {
 		t.Fatal(err)
 	}
 	w.set("shop/"+claim, &netmodel.IPAMClaim{Namespace: "shop", Name: claim})
-	owner := claimOwner("pod-" + claim)
-	ports, err := w.ports.Ensure(nbtest.WithLimit(t), owner, []ovnport.Request{
+	ports, err := w.ports.Ensure(nbtest.WithLimit(t), claimOwner("pod-"+claim), []ovnport.Request{
 		{Interface: "net1", Network: parsed, IPAMClaim: "shop/" + claim},
 	}, nil)
-	if err != nil {
+	if err == nil {
+		w.last = ovnport.Keys{UUID: ports[0].UUID, Switch: ports[0].Switch}
+	}
+	return err
+}
+
+// use is ensure, and then ends the pod.
+func (w *claimWorld) use(t *testing.T, claim, network, config string) error {
+	t.Helper()
+	if err := w.ensure(t, claim, network, config); err != nil {
 		return err
 	}
 	w.queue.IPAMClaimChanged("shop", claim)
 	w.settle(t)
-	keys := []ovnport.Keys{{UUID: ports[0].UUID, Switch: ports[0].Switch}}
-	if err := w.ports.Release(nbtest.WithLimit(t), owner, keys); err != nil {
+	if err := w.ports.Release(nbtest.WithLimit(t), claimOwner("pod-"+claim), []ovnport.Keys{w.last}); err != nil {
 		t.Fatal(err)
 	}
 	w.queue.IPAMClaimChanged("shop", claim)
@@ -190,4 +198,29 @@ func TestBoundaryShareOfIPAMClaims(t *testing.T) {
 	}
 	w.queue.NBReplaced()
 	eventually(t, "0", func() string { return w.limitRows(t) })
+}
+
+// TestLimitOfIPAMClaimsWaitsForNoBudget: a namespace that has spent its budget has its IPAMClaims counted all the same. Else
+// it would get as many addresses as it likes by editing other objects.
+func TestLimitOfIPAMClaimsWaitsForNoBudget(t *testing.T) {
+	w := newClaimWorld(t)
+	const network = "vms/shared"
+	config := nbtest.Spec(`"subnets":"10.2.0.0/28","allowPersistentIPs":true`)
+	w.apply(network, config)
+	w.wantState(t, network, "ready, held")
+	w.settle(t)
+	w.stop()
+	w.starting = func(c *controller.Controller) { c.SpendBudget("shop") }
+	w.start(t, w.World)
+	for i := range 3 {
+		claim := fmt.Sprint("vm-", i)
+		if err := w.ensure(t, claim, network, config); err != nil {
+			t.Fatal(err)
+		}
+		w.queue.IPAMClaimChanged("shop", claim)
+	}
+	eventually(t, "1", func() string { return w.limitRows(t) })
+	if err := w.ensure(t, "vm-3", network, config); err == nil || !hasWords(err.Error(), "may have 3") {
+		t.Errorf("a fourth IPAMClaim: %v", err)
+	}
 }

@@ -53,6 +53,9 @@ type claimWorld struct {
 	kube  *claimAPI
 	queue *controller.Queue
 	ports *ovnport.NB
+	last  ovnport.Keys // of the last port that ensure made
+	// starting is called with a controller before it runs; nil: nothing.
+	starting func(*controller.Controller)
 }
 
 func newClaimWorld(t *testing.T) *claimWorld {
@@ -74,6 +77,9 @@ func (w *claimWorld) start(t *testing.T, world *nbtest.World) {
 		NB: world.Networks.DB, Source: w.kube.api, Queue: w.queue, Metrics: metrics, WidestIPAM: world.Networks.Widest,
 		Leading: leads, Log: quiet, IPAMClaims: w.kube,
 	})
+	if w.starting != nil {
+		w.starting(c)
+	}
 	w.running = runController(t, world, &tested{c, w.queue, metrics, w.kube.api})
 }
 

@@ -175,19 +175,16 @@ func (t *txn) guardIPAMClaimLimits(request *Request, namespace string) {
 
 // settleIPAMClaimLimit returns why the IPAMClaim of a request gets no addresses; nil: it may have some by now.
 func (e *ensureCall) settleIPAMClaimLimit(ctx context.Context, r *Request) error {
-	for _, network := range []string{"", r.Network.ID()} {
-		key := ovndb.IPAMClaimLimitKey(e.owner.Namespace, network)
-		rows, err := ovndb.ReadByKey[nb.Copp](ctx, e.db, nb.CoppTable, []string{key}, "external_ids")
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			return conf.Errorf(conf.CodeNoAddressLeft, "delete IPAMClaims that no machine needs",
-				"interface %s: IPAMClaim %s gets no addresses: %.500s", r.Interface, r.IPAMClaim,
-				row.ExternalIDs[ovndb.IPAMClaimLimit])
-		}
+	keys := []string{
+		ovndb.IPAMClaimLimitKey(e.owner.Namespace, ""), ovndb.IPAMClaimLimitKey(e.owner.Namespace, r.Network.ID()),
 	}
-	return nil
+	rows, err := ovndb.ReadByKey[nb.Copp](ctx, e.db, nb.CoppTable, keys, "external_ids")
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	return conf.Errorf(conf.CodeNoAddressLeft, "delete IPAMClaims that no machine needs",
+		"interface %s: IPAMClaim %s gets no addresses: %s", r.Interface, r.IPAMClaim,
+		conf.OneLine(rows[0].ExternalIDs[ovndb.IPAMClaimLimit], conf.MaxReason))
 }
 
 // holdRow writes the row of the draft's IPAMClaim, or asserts that it is as it was read.

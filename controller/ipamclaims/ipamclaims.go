@@ -148,6 +148,13 @@ func (k *Kind) reconcile(ctx context.Context, i engine.Item) error {
 	if err := k.list(ctx); err != nil {
 		return err
 	}
+	if _, counted := k.networks[i.Key]; !counted { // waits for no budget: the namespace's next IPAMClaim must not pass
+		if has, err := k.Rows.Read(ctx, i.Key); err != nil {
+			return err
+		} else if has != nil {
+			k.count(i.Key, has)
+		}
+	}
 	return k.Engine.Paced(i, func() error {
 		namespace, name, _ := strings.Cut(i.Key, "/")
 		claim, err := k.Source.KnownIPAMClaim(ctx, namespace, name)
