@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/unixctl"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/members"
 )
@@ -30,7 +31,7 @@ func replica(ctx context.Context, k Kind, runDir string) (r members.Replica) {
 	s, err := d.status(ctx)
 	switch {
 	case err != nil:
-		r.State = oneLine(err.Error())
+		r.State = conf.OneLine(err.Error(), conf.MaxReason)
 	case s.removed:
 		r.State = members.Removed
 	case !s.joined:
@@ -52,9 +53,7 @@ func replica(ctx context.Context, k Kind, runDir string) (r members.Replica) {
 func northdState(ctx context.Context, runDir string) string {
 	text, err := unixctl.Call(ctx, filepath.Join(runDir, "northd.ctl"), "status")
 	if err != nil {
-		return oneLine(err.Error())
+		return conf.OneLine(err.Error(), conf.MaxReason)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "Status:"))
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/internal/program"
 	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 	"github.com/ovn-multinet/ovn-multinet/nad"
@@ -94,6 +95,7 @@ func (k *cluster) podStatus(ctx context.Context, namespace, name string, s *show
 	}
 	s.Status = &show.PodStatus{
 		Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Text: pod.Annotations[nad.StatusAnnotation],
+		Routes: pod.Annotations[conf.RoutesAnnotation],
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	// statusTimeout is the time for one reading of the cluster.
-	statusTimeout = 30 * time.Second
+	statusTimeout = 60 * time.Second
 	// statusEvery is the time between two readings of a command that waits.
 	statusEvery = 2 * time.Second
 )

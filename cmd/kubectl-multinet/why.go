@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/kubectl/show"
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
@@ -80,11 +81,14 @@ func (o *options) whySources(ctx context.Context, db *ovndb.DB, to string) (*sho
 		Policies: func(scopes []policies.Scope) ([]*policies.View, error) {
 			return viewsOf(ctx, policies.New(store), scopes)
 		},
-		DefaultRoutes: func(pod string) ([]string, error) { return o.defaultRoutes(ctx, pod) },
+		Pod: func(name string) (*show.PodStatus, error) { return o.annotations(ctx, name) },
 	}
 	address, err := netip.ParseAddr(to)
 	if err != nil {
 		return s, nil
+	}
+	if s.Outside, err = outside.New(store).ListForPeople(ctx); err != nil {
+		return nil, err
 	}
 	rows := services.New(store)
 	claimed, err := rows.Claimed(ctx)
@@ -107,9 +111,8 @@ func (o *options) whySources(ctx context.Context, db *ovndb.DB, to string) (*sho
 	return s, nil
 }
 
-// defaultRoutes returns the interfaces by which a pod "<namespace>/<name>" has a default route, as its annotation says.
-// A folder of manifests has no such annotations.
-func (o *options) defaultRoutes(ctx context.Context, pod string) ([]string, error) {
+// annotations reads what the annotations of a pod "<namespace>/<name>" say. A folder of manifests does not know it.
+func (o *options) annotations(ctx context.Context, pod string) (*show.PodStatus, error) {
 	if o.manifests != "" {
 		return nil, nil
 	}
@@ -120,5 +123,5 @@ func (o *options) defaultRoutes(ctx context.Context, pod string) ([]string, erro
 	namespace, name, _ := strings.Cut(pod, "/")
 	var s show.PodSources
 	err = k.podStatus(ctx, namespace, name, &s)
-	return s.Status.DefaultRoutes(), err
+	return s.Status, err
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -151,14 +152,24 @@ func (c *Cluster) CheckDatabases(ctx context.Context, exec Exec) (all []Finding)
 	}
 	leaders, servers, active := map[string][]string{}, map[string]int{}, []string(nil)
 	logs := "kubectl -n " + Namespace + " logs daemonset/ovn-central --all-containers"
-	for _, p := range asked {
-		var is members.Status
-		out, err := exec(ctx, p.Name, "nb", "/ovn-multinet-ovn", "status")
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &is)
-		}
-		if err != nil {
-			return append(all, cannotAsk(what, err).at(p.Spec.NodeName))
+	answers := make([]members.Status, len(asked))
+	failed := make([]error, len(asked))
+	var calls sync.WaitGroup // one that hangs must not take the time of the others
+	for i, p := range asked {
+		calls.Go(func() {
+			out, err := exec(ctx, p.Name, "nb", "/ovn-multinet-ovn", "status")
+			if err == nil {
+				err = json.Unmarshal([]byte(out), &answers[i])
+			}
+			failed[i] = err
+		})
+	}
+	calls.Wait()
+	for i, p := range asked {
+		is := answers[i]
+		if failed[i] != nil {
+			all = append(all, cannotAsk(what, failed[i]).at(p.Spec.NodeName))
+			continue
 		}
 		for name, r := range map[string]members.Replica{"NB": is.NB, "SB": is.SB} {
 			switch r.State {
@@ -180,12 +191,13 @@ func (c *Cluster) CheckDatabases(ctx context.Context, exec Exec) (all []Finding)
 			active = append(active, p.Spec.NodeName)
 		}
 	}
+	complete := !slices.ContainsFunc(failed, func(err error) bool { return err != nil })
 	for _, name := range []string{"NB", "SB"} {
-		if len(leaders[name]) == 0 {
+		if len(leaders[name]) == 0 && complete {
 			all = append(all, fault(what, logs, "the raft of %s has no leader: nothing can be written", name))
 		}
 	}
-	if len(active) == 0 {
+	if len(active) == 0 && complete {
 		all = append(all, fault(what, logs, "no northd is active: new ports get no flows"))
 	}
 	if len(all) == 0 {

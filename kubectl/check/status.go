@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 )
@@ -41,10 +42,19 @@ func (c *Cluster) status(ctx context.Context, exec Exec) *Status {
 	return judge(findings, len(c.Nodes))
 }
 
+// answerTimeout is the time for the answer of one pod. The API server waits longer for a node that has lost its power.
+const answerTimeout = 12 * time.Second
+
 // AskPrograms asks the programs of an installation how they are.
 func (c *Cluster) AskPrograms(ctx context.Context, exec Exec) []Finding {
 	if !c.Installed() {
 		return nil
+	}
+	ask := exec
+	exec = func(ctx context.Context, pod, container string, command ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		return ask(ctx, pod, container, command...)
 	}
 	return slices.Concat(c.CheckVersions(ctx, exec), c.CheckLeader(ctx, exec), c.CheckDatabases(ctx, exec))
 }

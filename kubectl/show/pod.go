@@ -137,16 +137,6 @@ func statusOf(s *PodStatus) (entries []nad.NetworkStatus) {
 	return entries
 }
 
-// DefaultRoutes returns the interfaces by which the pod has a default route that its annotation asked for.
-func (s *PodStatus) DefaultRoutes() (interfaces []string) {
-	for _, e := range statusOf(s) {
-		if !e.Default && len(e.DefaultRoute) > 0 {
-			interfaces = append(interfaces, e.Interface)
-		}
-	}
-	return interfaces
-}
-
 // addStatus adds what the annotation alone knows. known reports whether the pod has the annotation.
 func (p *Pod) addStatus(s *PodSources) (known bool) {
 	entries := statusOf(s.Status)

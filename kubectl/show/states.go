@@ -36,7 +36,11 @@ func (s *Subnet) MarshalJSON() ([]byte, error) {
 }
 
 // PodStatus is the annotation network-status of a pod.
-type PodStatus struct{ Namespace, Name, Node, Text string }
+type PodStatus struct {
+	Namespace, Name, Node, Text string
+	// Routes is the annotation with the pod's own routes.
+	Routes string
+}
 
 // NetworksByState returns what states and annotations say of the networks of these NADs, without NB: ports of other
 // pods, and the numbers of addresses, are missing.

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
@@ -51,8 +54,9 @@ type WhySources struct {
 	Services []*services.View
 	// Policies reads the policies of scopes.
 	Policies func([]policies.Scope) ([]*policies.View, error)
-	// DefaultRoutes are the interfaces by which a pod "<namespace>/<name>" has a default route that it asked for.
-	DefaultRoutes func(pod string) ([]string, error)
+	Outside  []*outside.Entry
+	// Pod reads what the annotations of a pod "<namespace>/<name>" say; nil: nobody knows.
+	Pod func(name string) (*PodStatus, error)
 }
 
 // why is a question that is being answered.
@@ -95,6 +99,11 @@ func (y *why) answer(namespace string, froms []End, to, what string) error {
 		dst = dst.Unmap()
 		if v := y.serviceOf(froms, dst); v != nil {
 			return y.service(namespace, froms, v, dst)
+		}
+		for _, e := range y.Outside {
+			if slices.Contains(e.IPs(), dst) {
+				return fmt.Errorf("%s is an outside address of %s: name the pod, or a pod behind the Service", dst, e.User)
+			}
 		}
 		froms = y.leaving(froms, dst)
 	}
@@ -294,22 +303,44 @@ func (y *why) routes(from, to *End) error {
 		if d.self.port == nil {
 			continue
 		}
-		asked, err := y.DefaultRoutes(d.self.Pod)
+		own, err := y.Pod(d.self.Pod)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(asked, d.self.Interface) || d.what == stepAnswer && y.several(d.self) {
-			continue
-		}
+		severalWays := d.what == stepAnswer && y.several(d.self)
 		for _, a := range d.far.addresses {
 			sameFamily := func(own netip.Addr) bool { return own.Is4() == a.Is4() }
-			if slices.ContainsFunc(d.self.addresses, sameFamily) && !routed(d.self.config, a) {
+			if slices.ContainsFunc(d.self.addresses, sameFamily) && !severalWays && !own.routes(d.self, a) {
 				y.step(d.what, false, "%s has no route to %s, so packets leave by another interface: add it to the routes of "+
 					"network %s", d.self, a, d.self.Network)
 			}
 		}
 	}
 	return nil
+}
+
+// routes reports whether packets of a pod to an address leave by an interface: by a route of its own, by those of the
+// network, or by the default route.
+func (s *PodStatus) routes(e *End, dst netip.Addr) bool {
+	var own []struct{ Dst, GW, Interface string }
+	if s == nil || json.Unmarshal([]byte(s.Routes), &own) != nil {
+		own = nil
+	}
+	best, by := -1, false
+	for _, r := range own {
+		to, err := netip.ParsePrefix(r.Dst)
+		if err != nil || !to.Contains(dst) || to.Bits() <= best {
+			continue
+		}
+		gw, err := netip.ParseAddr(r.GW)
+		best = to.Bits()
+		by = r.Interface == e.Interface || r.Interface == "" && err == nil && e.config != nil && e.config.SubnetOf(gw) >= 0
+	}
+	if best >= 0 {
+		return by
+	}
+	isDefault := func(n nad.NetworkStatus) bool { return n.Interface == e.Interface && len(n.DefaultRoute) > 0 }
+	return routed(e.config, dst) || slices.ContainsFunc(statusOf(s), isDefault)
 }
 
 // several reports whether a pod has several interfaces behind one router or VLAN: then what it sends from the address

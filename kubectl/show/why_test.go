@@ -2,6 +2,7 @@ package show
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/gateway"
+	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/policies"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/services"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/view"
@@ -21,12 +23,19 @@ import (
 type whyWorld struct {
 	*WhySources
 	asked map[string][]string // the interfaces of pods that asked for a default route
+	own   map[string]string   // the routes of pods
 }
 
 func newWhyWorld(t *testing.T) *whyWorld {
 	t.Helper()
-	w := &whyWorld{&WhySources{}, map[string][]string{}}
-	w.DefaultRoutes = func(pod string) ([]string, error) { return w.asked[pod], nil }
+	w := &whyWorld{&WhySources{}, map[string][]string{}, map[string]string{}}
+	w.Pod = func(name string) (*PodStatus, error) {
+		var entries []string
+		for _, ifName := range w.asked[name] {
+			entries = append(entries, fmt.Sprintf(`{"name":"x","interface":%q,"default-route":["10.0.0.1"]}`, ifName))
+		}
+		return &PodStatus{Text: "[" + strings.Join(entries, ",") + "]", Routes: w.own[name]}, nil
+	}
 	w.Policies = func(scopes []policies.Scope) (views []*policies.View, err error) {
 		for _, s := range scopes {
 			views = append(views, &policies.View{Scope: s, Set: &policy.Set{}})
@@ -68,6 +77,8 @@ func newWhyWorld(t *testing.T) *whyWorld {
 	vip := func(to ...netip.AddrPort) []services.Vip {
 		return []services.Vip{{Protocol: "tcp", Address: netip.MustParseAddrPort("10.1.0.100:80"), Backends: to}}
 	}
+	w.Outside = []*outside.Entry{{Key: outside.Key{Router: "/core", User: outside.User{Namespace: "shop", Pod: "r", Interface: "net1"}},
+		Addresses: []outside.Address{{Addr: netip.MustParseAddr("192.0.2.20")}}}}
 	w.Services = []*services.View{{Key: services.Key{Network: "shop/left", Service: "shop/web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.100")},
 		Vips: vip(netip.MustParseAddrPort("10.1.0.8:8080"), netip.MustParseAddrPort("10.2.0.7:8080"))}}
 	return w
@@ -96,6 +107,15 @@ func TestWhy(t *testing.T) {
 		}, "yes"},
 		{"another interface has the default route", "m", "a", "tcp/80", func(w *whyWorld) { w.asked["shop/m"] = []string{"net2"} },
 			"no, shop/m:net1 (shop/mute) has no route to 10.1.0.7"},
+		{"a route of the pod", "m", "r", "tcp/80", func(w *whyWorld) {
+			w.own["shop/m"], w.asked["shop/r"] = `[{"dst":"10.2.0.0/16","gw":"10.3.0.1"}]`, []string{"net1"}
+		}, "yes"},
+		{"a route of the pod by the interface", "m", "r", "tcp/80", func(w *whyWorld) {
+			w.own["shop/m"], w.asked["shop/r"] = `[{"dst":"10.2.0.0/16","interface":"net1"}]`, []string{"net1"}
+		}, "yes"},
+		{"a route of the pod by another interface", "a", "r", "tcp/80", func(w *whyWorld) {
+			w.own["shop/a"] = `[{"dst":"10.2.0.0/24","gw":"10.244.0.1","interface":"eth0"},{"dst":"10.0.0.0/8","interface":"net1"}]`
+		}, "no, shop/a:net1 (shop/left) has no route to 10.2.0.7"},
 		{"answers of several interfaces", "r", "two:net2", "tcp/80", func(w *whyWorld) { w.asked["shop/r"] = []string{"net1"} }, "yes"},
 		{"several interfaces send", "two:net2", "a", "tcp/80", none, "no, shop/two:net2 (shop/mute) has no route to 10.1.0.7"},
 		{"the sender is not bound", "a", "b", "tcp/80", func(w *whyWorld) { w.network("left").Ports[0].Up = false },
@@ -150,6 +170,7 @@ func TestWhy(t *testing.T) {
 	for _, tt := range []struct{ from, to, what, want string }{
 		{"10.1.0.7", "b", "tcp/80", "10.1.0.7 is an address: name the pod that sends"},
 		{"a", "b", "icmp/80", `"icmp/80": the protocol is not tcp, udp or sctp`},
+		{"a", "192.0.2.20", "tcp/80", "192.0.2.20 is an outside address of shop/r/net1: name the pod"},
 		{"two", "r", "tcp/80", ""}, // net1 is on the network of r
 		{"two", "a", "tcp/80", "several interfaces connect shop/two with a, name one of each pod"},
 	} {

@@ -128,6 +128,7 @@ func (w *world) tenant() {
 		{"allowed web db tcp/80 -n default", "the answer needs OVN's Northbound database: ask an operator of the cluster"},
 		{"network list -n kube-system", "is forbidden: User \"tenant-view\" cannot list resource"},
 		{"pod coredns -n kube-system", "is forbidden: User \"tenant-view\" cannot get resource"},
+		{"status --wait", "unknown: cannot read "}, // and does not wait for a right
 		{"nbctl show", "is forbidden: User \"tenant-view\" cannot get resource"},
 		{"gc --node node1", "is forbidden: User \"tenant-view\" cannot list resource"},
 	} {

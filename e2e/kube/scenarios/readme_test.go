@@ -197,7 +197,8 @@ func (w *world) hangs() {
 	w.checkHas("error    ovn-databases: "+n.Name+": running and not ready, as the probes say: nb, northd, sb",
 		"error    ovn-nodes: "+n.Name+": running and not ready, as the probes say: controller, ovsdb, vswitchd")
 	out, _ := w.Multinet(w.Ctx, "status") // ends with 1
-	for _, words := range []string{"not healthy: see ovn-databases, raft, ovn-nodes\n", "the server of NB: ", "the server of SB: "} {
+	for _, words := range []string{"not healthy: see ", "error    ovn-databases: ",
+		"error    ovn-nodes: ", "the server of NB: ", "the server of SB: "} {
 		if !strings.Contains(out, words) {
 			w.T.Errorf("no %q in what status says:\n%s", words, out)
 		}
