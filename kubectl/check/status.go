@@ -43,7 +43,7 @@ func (c *Cluster) status(ctx context.Context, exec Exec) *Status {
 }
 
 // answerTimeout is the time for the answer of one pod. The API server waits longer for a node that has lost its power.
-const answerTimeout = 12 * time.Second
+const answerTimeout = 20 * time.Second
 
 // AskPrograms asks the programs of an installation how they are.
 func (c *Cluster) AskPrograms(ctx context.Context, exec Exec) []Finding {

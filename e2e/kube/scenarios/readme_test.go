@@ -196,13 +196,16 @@ func (w *world) hangs() {
 	signal("SIGSTOP")
 	w.checkHas("error    ovn-databases: "+n.Name+": running and not ready, as the probes say: nb, northd, sb",
 		"error    ovn-nodes: "+n.Name+": running and not ready, as the probes say: controller, ovsdb, vswitchd")
-	out, _ := w.Multinet(w.Ctx, "status") // ends with 1
-	for _, words := range []string{"not healthy: see ", "error    ovn-databases: ",
-		"error    ovn-nodes: ", "the server of NB: ", "the server of SB: "} {
-		if !strings.Contains(out, words) {
-			w.T.Errorf("no %q in what status says:\n%s", words, out)
+	w.until(func() error {
+		out, _ := w.Multinet(w.Ctx, "status") // ends with 1
+		for _, words := range []string{"not healthy: see ", "error    ovn-databases: ", "error    ovn-nodes: ", "the server of NB: ",
+			"the server of SB: "} {
+			if !strings.Contains(out, words) {
+				return fmt.Errorf("no %q in what status says:\n%s", words, out)
+			}
 		}
-	}
+		return nil
+	})
 	signal("SIGCONT")
 	w.healthy()
 }
