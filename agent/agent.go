@@ -93,6 +93,8 @@ func New(
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}
 	a.early = newEarlyPorts(a)
+	a.reconciler.beside = a.gateways.read
+	nbdb.OnNews(a.gateways.news)
 	return a, nil
 }
 

@@ -119,6 +119,22 @@ func (e *endedConnections) listed() bool {
 	return e.exists || e.open || e.services.learning()
 }
 
+// hasNewPorts reports whether pods of this node have ports whose networks were not read yet.
+func (e *endedConnections) hasNewPorts(ctx context.Context) bool {
+	ports, err := e.ovs.PodPorts(ctx)
+	if err != nil {
+		return true // the reading says why
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for key := range ports {
+		if e.services.networks[key] == "" {
+			return true
+		}
+	}
+	return false
+}
+
 // gatewaysAre says which routers may have their gateway on this node.
 func (e *endedConnections) gatewaysAre(turns []gateway.Failover) {
 	e.mu.Lock()

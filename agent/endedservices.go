@@ -42,7 +42,7 @@ const (
 	// maxNewPorts bounds the ports whose networks one message reads.
 	maxNewPorts = 256
 	// scopesEvery is in how many messages once the scopes of known networks are read again: few networks ever join a
-	// router or leave it.
+	// router or leave it. If NB has news, messages are rare, and each of them reads the scopes.
 	scopesEvery = 6
 )
 
@@ -61,7 +61,7 @@ func (s *endedServices) queries(ports map[string]string, changed map[string]stri
 		networks[key] = network
 		switch known := s.scopes[network]; {
 		case scopes[network] != "":
-		case known != "" && s.messages%scopesEvery != 0:
+		case known != "" && !s.nbdb.HasNews() && s.messages%scopesEvery != 0:
 			scopes[network] = known
 		default:
 			scopes[network] = nbrows.NetworkScope(network)

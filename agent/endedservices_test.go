@@ -59,9 +59,9 @@ func TestEndedServed(t *testing.T) {
 	if wait := k.look(); wait != memberEvery {
 		t.Errorf("%v until the next look after the last turn, want %v", wait, memberEvery)
 	}
-	// Beside the gateways, the node's list, the MTUs and the uplinks, it reads the versions of two lists.
-	if got := k.proxy.Counts(); got.ReadOnly != 1 || got.Committed != 0 || got.Operations != 6 {
-		t.Errorf("transactions %+v, want one that reads, of 6 operations", got)
+	// Beside the gateways, the node's list and row, the MTUs and the uplinks, it reads the versions of two lists.
+	if got := k.proxy.Counts(); got.ReadOnly != 1 || got.Committed != 0 || got.Operations != 7 {
+		t.Errorf("transactions %+v, want one that reads, of 7 operations", got)
 	}
 
 	// The Service has a port no more, and then the network joins a router whose gateway may be on this node.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +18,17 @@ import (
 )
 
 const (
-	// announceEvery is how often the agent checks whether NB still knows this node's chassis.
+	// announceEvery is the shortest time after which the agent announces its node again, because NB has lost it.
 	announceEvery = time.Minute
-	// memberEvery is how often the agent checks whether this node may have a gateway.
+	// memberEvery is how often the agent makes a pass. A pass reads from NB whether this node may have a gateway, and what
+	// is read beside that, if a controller has announced news, if readEvery is over, and, always, if NB has no controller
+	// that announces news.
 	memberEvery = 10 * time.Second
+	// readEvery is longer than the period of reconcile passes: each of them has the agent read at the same moment. One
+	// moment with two messages costs NB as much as a moment with one: see docs/scale.md.
+	readEvery = 90 * time.Second
+	// newsSpread is the time over which the agents of all nodes divide their reads after news.
+	newsSpread = 5 * time.Second
 	// activeEvery is how often the agent of a node that may have a gateway checks whether its node is the active one.
 	activeEvery = 2 * time.Second
 	// activeFor is in how many passes in a row the node must be the active one: tunnels are watched anew when a node
@@ -36,10 +44,17 @@ type gateways struct {
 	failover *gateway.Node
 	ended    *endedConnections
 
-	active    map[string]int // by router: in how many passes in a row this node was the active one
-	known     string         // the chassis that NB knows
-	logged    string         // the chassis that the log says that NB knows
-	owner     string         // the other cluster that the log says that NB belongs to
+	active    map[string]int    // by router: in how many passes in a row this node was the active one
+	member    bool              // the last reading said that this node may have a gateway
+	looked    time.Time         // when that was
+	due       atomic.Bool       // there may be something to read
+	spread    atomic.Bool       // a reading after news waits for its moment
+	wake      chan struct{}     // has a token: due was set
+	said      map[string]string // what the first reading after the announcement found; nil: none yet
+	lost      bool              // NB does not have it any more
+	known     string            // the chassis that NB knows
+	logged    string            // the chassis that the log says that NB knows
+	owner     string            // the other cluster that the log says that NB belongs to
 	announced time.Time
 	sizes     pathmtu.Sizes // the MTUs that NB knows of this node
 	report    uplinks.Report
@@ -50,10 +65,11 @@ type gateways struct {
 func newGateways(n *node, failover *gateway.Node) *gateways {
 	g := &gateways{
 		node: n, failover: failover, ended: newEndedConnections(n, failover.Store), active: map[string]int{},
-		mtuEvents: newMTUEvents(n),
+		mtuEvents: newMTUEvents(n), wake: make(chan struct{}, 1),
 	}
 	failover.Beside = func(ctx context.Context) []ovsdb.Operation {
-		return append(g.ended.beside(ctx), pathmtu.Select(), uplinks.Select(g.conf.NodeName))
+		node := g.conf.NodeName
+		return append(g.ended.beside(ctx), gateway.SelectSaid(node), pathmtu.Select(), uplinks.Select(node))
 	}
 	failover.Results = g.readBeside
 	return g
@@ -61,13 +77,42 @@ func newGateways(n *node, failover *gateway.Node) *gateways {
 
 // readBeside takes what is read with the rows of gateways.
 func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResult) error {
-	last := len(results) - 2
-	smallest, err := pathmtu.Read(g.nbdb, results[last])
+	last := len(results) - 3
+	said, unread := gateway.ReadSaid(g.nbdb, results[last])
+	if unread == nil && g.said == nil {
+		g.said = said
+	}
+	g.lost = unread == nil && (said == nil || !maps.Equal(said, g.said))
+	smallest, err := pathmtu.Read(g.nbdb, results[last+1])
 	if err == nil && g.paths.set(smallest) {
 		g.mtuEvents.due = true
 	}
-	g.uplinks.read(uplinks.Read(g.nbdb, results[last+1]))
-	return errors.Join(err, g.ended.read(ctx, results[:last]))
+	g.uplinks.read(uplinks.Read(g.nbdb, results[last+2]))
+	return errors.Join(unread, err, g.ended.read(ctx, results[:last]))
+}
+
+// news has the next pass read, at a moment of the next seconds: other nodes have the same news. Without the row of news,
+// each pass reads.
+func (g *gateways) news() {
+	if g.nbdb.HasNews() && g.spread.CompareAndSwap(false, true) {
+		time.AfterFunc(rand.N(newsSpread), func() {
+			g.spread.Store(false) // before the reading: news that come now are not in it
+			g.read()
+		})
+	}
+}
+
+// read has the next pass come now, and read.
+func (g *gateways) read() {
+	g.due.Store(true)
+	signal(g.wake)
+}
+
+// mustRead reports whether a pass has to read from NB.
+func (g *gateways) mustRead(ctx context.Context, now time.Time) bool {
+	due := g.due.Swap(false)
+	return due || !g.nbdb.HasNews() || g.member || g.ended.listed() || now.Sub(g.looked) >= readEvery ||
+		g.ended.hasNewPorts(ctx)
 }
 
 // run makes passes until the end of ctx.
@@ -78,6 +123,7 @@ func (g *gateways) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-g.uplinks.news:
+		case <-g.wake:
 		case <-time.After(wait):
 		}
 	}
@@ -85,7 +131,6 @@ func (g *gateways) run(ctx context.Context) {
 
 // pass does what is due now, and returns the time until the next pass.
 func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration) {
-	member := false
 	if g.replaced.Swap(false) {
 		g.announced = time.Time{}
 	}
@@ -96,15 +141,17 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 	}
 	report := g.uplinks.last()
 	same := maps.Equal(sizes, g.sizes) && maps.Equal(report, g.report)
-	if err == nil && (now.Sub(g.announced) >= announceEvery || !same) {
+	if err == nil && (g.announced.IsZero() || !same || g.lost && now.Sub(g.announced) >= announceEvery) {
 		if err = g.announce(ctx, settings, sizes, report); err == nil {
 			g.mtuEvents.due = g.mtuEvents.due || !maps.Equal(sizes, g.sizes)
 			g.known, g.announced, g.sizes, g.owner = settings.Chassis, now, sizes, "" // NB is this cluster's
-			g.report = report
+			g.report, g.said, g.lost = report, nil, false
 		}
 	}
-	if err == nil {
-		member, err = g.passActive(ctx, settings)
+	if err == nil && g.mustRead(ctx, now) {
+		if g.member, err = g.passActive(ctx, settings); err == nil {
+			g.looked = now
+		}
 	}
 	if err == nil {
 		if err := g.mtuEvents.pass(ctx, sizes); err != nil {
@@ -115,13 +162,14 @@ func (g *gateways) pass(ctx context.Context, now time.Time) (wait time.Duration)
 		g.log.Debug("announce this node in NB, and read its gateways", "err", err)
 		g.logOwner(err)
 		g.active = map[string]int{}
+		g.due.Store(true)
 		return activeEvery
 	}
 	if g.known != g.logged {
 		g.logged = g.known
 		g.log.Info("NB knows this node's chassis", "node", g.conf.NodeName, "chassis", g.logged)
 	}
-	if !member && !g.ended.listed() {
+	if !g.member && !g.ended.listed() {
 		return memberEvery
 	}
 	return activeEvery

@@ -22,6 +22,7 @@ type reconciler struct {
 	*node
 	repairer   *repairer
 	unattached *unattached
+	beside     func()        // reads from NB what else is due, at the moment of a pass
 	replaced   chan struct{} // a token: NB may be another database than before
 	cleaned    chan struct{} // closed when Open vSwitch has no port of before a reboot any more
 
@@ -75,6 +76,7 @@ func (r *reconciler) passAll(ctx context.Context) (pending bool) {
 		}
 	}
 	replacements := r.newPorts.replacements()
+	r.beside()
 	all, err := r.pass(ctx, false)
 	warn("delete what is stale", err)
 	pending = all == nil // without a list, no sandbox is known to have all of its ports

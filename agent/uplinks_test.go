@@ -3,6 +3,7 @@ package agent
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/nbrows"
@@ -68,7 +69,7 @@ func TestNodeHasItsUplinks(t *testing.T) {
 
 	u.agent.uplinks = newNodeUplinks(u.agent.uplinks.bridges, u.agent.log) // as after a restart
 	u.agent.gateways.uplinks, u.agent.gateways.report = u.agent.uplinks, nil
-	u.agent.gateways.announced = u.agent.gateways.announced.AddDate(-1, 0, 0)
+	u.agent.gateways.announced = time.Time{}
 	u.look()
 	all, err := uplinks.Reports(t.Context(), u.networks.DB, []string{"node1"})
 	u.must(err)

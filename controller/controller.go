@@ -93,7 +93,13 @@ type Controller struct {
 	nets  *networkkind.Kind
 	kinds *kinds
 	nodes map[string]string // by router: the last log line about the nodes of its gateway
+	told  time.Time         // when agents were last told that there is something to read
+	// newsEvery is newsEvery, except in a test.
+	newsEvery time.Duration
 }
+
+// newsEvery is the shortest time between two announcements to the agents. All of them read after each.
+const newsEvery = 10 * time.Second
 
 // gatewayEvery is the time between two passes over a gateway. A pass compares the nodes with the label, and their
 // chassis, with the gateway's HA_Chassis_Group.
@@ -104,10 +110,11 @@ func New(config Config) *Controller {
 	c := &Controller{
 		physical: config.Operator.Physical, profiles: config.Operator.Profiles, log: config.Log, changes: config.Queue,
 		source: config.Source, metrics: config.Metrics, nads: nads.New(config.Source), nodes: map[string]string{},
-		engine: engine.New(config.Queue.Queue, config.Metrics.Metrics, config.Leading, config.Log),
+		newsEvery: newsEvery, engine: engine.New(config.Queue.Queue, config.Metrics.Metrics, config.Leading, config.Log),
 	}
 	c.engine.Limit(config.Operator.Limits)
 	c.rows = nbrows.NewLeadersStore(config.NB, config.Leading, c.wrote)
+	c.rows.News = func() { c.engine.AddAfter(newsItem, c.newsEvery-time.Since(c.told)) }
 	c.gateways = gateway.New(c.rows, config.Operator.Routers)
 	c.networks = ovnnet.New(c.rows, c.gateways, config.WidestIPAM)
 	c.paths = paths.New(paths.Config{
@@ -128,6 +135,7 @@ func New(config Config) *Controller {
 		kindNodes:    c.reconcileNodes,
 		kindConfig:   c.reconcileConfig,
 		kindProfiles: c.reconcileProfiles,
+		kindNews:     c.reconcileNews,
 	} {
 		c.engine.Register(kind, pass)
 	}
@@ -145,6 +153,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.queueGateways() // before the networks, because networks have rows on gateways
 	c.engine.Add(everything)
 	c.engine.Add(paths.Item)
+	c.engine.Add(newsItem) // the leader before may have ended between a change and its announcement
 	var writing sync.WaitGroup
 	writing.Go(func() { c.nets.Run(ctx) })
 	for _, k := range c.kinds.all {
@@ -183,6 +192,12 @@ func (c *Controller) reconcileAll(ctx context.Context, _ engine.Item) error {
 	c.engine.Prune()
 	c.engine.AddAfter(everything, nbrows.ReconcileEvery)
 	return unused
+}
+
+// reconcileNews tells all agents that there is something to read.
+func (c *Controller) reconcileNews(ctx context.Context, _ engine.Item) error {
+	c.told = time.Now()
+	return c.rows.TellNews(ctx)
 }
 
 // wrote counts a committed transaction.

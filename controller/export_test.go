@@ -59,13 +59,13 @@ func (c *Controller) Watch() *Activity {
 	return a
 }
 
-// Settled tells that the controller runs and has worked off everything, and that nothing waits but for the next full pass, the next
-// look at a gateway, and the next attempts at networks that something is in the way of.
+// Settled reports whether the controller runs and has worked off everything, and whether nothing waits but the next full pass,
+// the next pass over a gateway, the next announcement, and the next attempts at networks that something is in the way of.
 func (a *Activity) Settled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.networks.later {
-		if i != everything && i != paths.Item && i.Kind != kindGateway && !a.retries[i] {
+		if i != everything && i != paths.Item && i != newsItem && i.Kind != kindGateway && !a.retries[i] {
 			return false
 		}
 	}
@@ -150,3 +150,6 @@ func (o *NBOwner) LookEvery(d time.Duration) { o.every = d }
 
 // ForgetPorts has the controller know the network of no port, as one that begins to lead. It must be idle.
 func (c *Controller) ForgetPorts() { c.kinds.portNetworks = pods.Networks{} }
+
+// TellEvery sets the shortest time between two announcements to the agents.
+func (c *Controller) TellEvery(every time.Duration) { c.newsEvery = every }

@@ -40,8 +40,12 @@ var everything = engine.Item{Kind: kindAll}
 // profilesItem is the item of the pass over the security profiles.
 var profilesItem = engine.Item{Kind: kindProfiles, Tenant: engine.Operators}
 
+// newsItem is the item of the announcement to all agents.
+var newsItem = engine.Item{Kind: kindNews, Tenant: engine.Operators}
+
 const (
 	kindGateway = "gateway"
+	kindNews    = "news"
 	kindAll     = "all"
 	// kindProfiles is the kind of the operator's security profiles.
 	kindProfiles = "security-profiles"

@@ -20,6 +20,7 @@ type conn struct {
 	rpc      *rpc2.Client
 	raft     bool          // the server is a member of a raft; known if the connection is for a leader only
 	leading  chan struct{} // closed when the server leads, or has no raft
+	news     newsRow
 
 	mu        sync.Mutex
 	announced bool // the server has told that its state changed
@@ -47,6 +48,10 @@ func (p *endpoints) open(ctx context.Context, endpoint string, leaderOnly bool) 
 		return nil
 	})
 	c.rpc.Handle("update", func(_ *rpc2.Client, args []json.RawMessage, _ *[]any) error { return p.updated(c, args) })
+	c.rpc.Handle("update2", func(_ *rpc2.Client, args []json.RawMessage, _ *[]any) error {
+		c.news.updated(args)
+		return nil
+	})
 	go c.rpc.Run()
 	if leaderOnly {
 		err = p.awaitLeader(ctx, c)

@@ -40,7 +40,7 @@ type Config struct {
 	// cluster. It is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
 	Cluster func(ctx context.Context) (string, error)
 	// Probe is the time between two probes of the server, and Patience the time for an answer and for an attempt to
-	// connect; 0: 12 s and 20 s.
+	// connect; 0: 60 s and 20 s.
 	Probe, Patience time.Duration
 	Log             *slog.Logger
 }
@@ -63,6 +63,8 @@ type DB struct {
 	age     age
 	// period is the time between two probes, patience the time for an answer.
 	period, patience time.Duration
+	// waiting is how many transactions wait for their answer.
+	waiting atomic.Int32
 	// probed is when a probe, or a read in its place, was last answered; nil: never. The time has a monotonic reading:
 	// by the wall clock, a clock that is set back by an hour would stop the probes for an hour.
 	probed atomic.Pointer[time.Time]
@@ -87,9 +89,14 @@ type link interface {
 // noticed at once, because the kernel closes the connection.
 const defaultPatience = 20 * time.Second
 
-// defaultProbe is longer than the time between two passes of an agent over its gateways: the read of a pass is then
-// also the probe.
-const defaultProbe = 12 * time.Second
+// defaultProbe is long because each message of each node costs the server: see docs/scale.md. An agent reads once in
+// this time, and that read is then also the probe. The kernel notices by itself that the server's node is gone: see
+// silentNode. So a probe only finds a process that hangs. While a transaction waits for its answer, probes come each
+// waitingProbe.
+const (
+	defaultProbe = time.Minute
+	waitingProbe = 12 * time.Second
+)
 
 // checkTimeout limits one check of the endpoints, and one attempt to learn the identity of the cluster.
 const checkTimeout = 5 * time.Second
@@ -184,20 +191,22 @@ func (d *DB) probe(ctx context.Context) {
 	}
 }
 
-// answers waits until a probe is due, and then probes the server with a transaction. If this process has a cluster, the
-// transaction reads the row of the owner. libovsdb's Echo has a data race with a late answer. If another
-// read was the probe meanwhile, and while the connection is down, answers sends nothing.
+// answers waits until a probe may be due, and then probes the server with a transaction. If this process has a cluster,
+// the transaction reads the row of the owner. libovsdb's Echo has a data race with a late answer. If no probe is due,
+// because another read was the probe meanwhile, and while the connection is down, answers sends nothing.
 func (d *DB) answers(ctx context.Context) bool {
-	wait := d.period
+	soon := min(d.period, waitingProbe)
+	wait := soon
 	if rest := d.period - d.sinceProbe(); rest > 0 {
-		wait = rest
+		wait = min(rest, soon)
 	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-time.After(wait):
 	}
-	if !d.link.connected() || d.sinceProbe() < d.period {
+	since := d.sinceProbe()
+	if !d.link.connected() || since < d.period && (since < soon || d.waiting.Load() == 0) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
@@ -346,7 +355,9 @@ func (d *DB) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Opera
 	if err := d.awaitUp(ctx); err != nil {
 		return nil, err
 	}
+	d.waiting.Add(1)
 	results, err := d.link.transact(ctx, ops)
+	d.waiting.Add(-1)
 	if err != nil {
 		return nil, fmt.Errorf("%s database: %w: %w", d.name, ErrUnknownOutcome, err)
 	}

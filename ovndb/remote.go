@@ -35,6 +35,7 @@ type remote struct {
 	conn *conn         // nil: the connection is down
 	up   chan struct{} // closed when the connection is up
 	last string        // the endpoint that is tried first
+	news func()        // nil: nobody watches
 	// One transaction at a time asks whether another member leads.
 	asking sync.Mutex
 }
@@ -110,6 +111,7 @@ func (r *remote) use(c *conn) {
 	defer r.mu.Unlock()
 	r.conn, r.last = c, c.endpoint
 	close(r.up)
+	r.beginWatch()
 }
 
 func (r *remote) current() (c *conn, up <-chan struct{}) {

@@ -177,7 +177,7 @@ func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error)
 	if scheme == "unix" {
 		network = scheme
 	}
-	var dialer net.Dialer
+	dialer := net.Dialer{KeepAliveConfig: silentNode}
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil || scheme != "ssl" {
 		return conn, err
@@ -192,6 +192,10 @@ func (p *endpoints) dial(ctx context.Context, endpoint string) (net.Conn, error)
 	}
 	return tls.Client(conn, cfg), nil
 }
+
+// silentNode has the kernel end a connection after 20 s in which the other node's kernel did not answer. This wakes no
+// process on the other node, unlike a probe.
+var silentNode = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 2}
 
 // try connects to an endpoint and requests an echo (RFC 7047, section 4.1.11). With leaderOnly, a member of a raft that
 // does not lead is a failure too.

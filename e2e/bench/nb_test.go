@@ -94,7 +94,9 @@ func bare(l *line, n *netmodel.Network) {
 // startNB starts an NB over TLS with so many ports on the network, and returns how a client reaches it.
 func startNB(t testing.TB, n *netmodel.Network, ports int) (*ovndbtest.Server, conf.NB) {
 	server, client := ovndbtest.Certificates(t, "127.0.0.1")
-	s, endpoint := ovndbtest.StartNBTLS(t, server)
+	s, target, endpoint := ovndbtest.StartNBConnections(t, server, "")
+	s.NBCtl("set-connection", target)
+	s.NBCtl("set", "Connection", ".", "inactivity_probe=60000") // as the chart does
 	makeNetwork(t, s, n)
 	for from := 0; from < ports; from += 1000 {
 		fill(t, s, n, from, min(from+1000, ports))

@@ -17,11 +17,14 @@ func StartNBTLS(t testing.TB, dir string) (s *Server, endpoint string) {
 	return s, sslEndpoint(address)
 }
 
-// StartNBConnections is StartNBTLS with a schema of the test. Its remotes are the rows of the table Connection, which
-// is empty at first. The test may insert a row with the target, which opens the endpoint.
+// StartNBConnections is StartNBTLS with a schema of the test; "": OVN's own. Its remotes are the rows of the table
+// Connection, which is empty at first. The test may insert a row with the target, which opens the endpoint.
 func StartNBConnections(t testing.TB, dir, schema string) (s *Server, target, endpoint string) {
 	t.Helper()
 	address := freePort(t)
+	if schema == "" {
+		schema = nbSchema
+	}
 	s = startNBTLS(t, dir, schema, "db:OVN_Northbound,NB_Global,connections")
 	s.Transact(t, Op{"op": "insert", "table": "NB_Global", "row": Op{}})
 	return s, "pssl:" + address, sslEndpoint(address)

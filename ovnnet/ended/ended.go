@@ -87,6 +87,7 @@ func insert(b *nbrows.Batch, key, node, turn string, list []Connections) {
 	for _, c := range list {
 		ids[prefix+c.String()] = turn
 	}
+	b.News = true
 	nbrows.Put(b, nb.CoppTable, key, nil,
 		&nb.Copp{UUID: key, Name: "ovn-multinet ended connections on " + node, ExternalIDs: ids})
 }
@@ -96,6 +97,7 @@ func addTo(b *nbrows.Batch, row *nb.Copp, turn string, list []Connections) {
 	if len(list) == 0 {
 		return
 	}
+	b.News = true
 	b.Add(ovndb.Present(nb.CoppTable, row.UUID))
 	have := entries(row)
 	for _, c := range list {

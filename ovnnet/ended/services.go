@@ -110,6 +110,7 @@ func EndServed(
 	if err != nil || len(rows)+len(ended) == 0 {
 		return err
 	}
+	b.News = b.News || len(ended) > 0
 	have := map[string]times{}
 	if len(rows) > 0 {
 		have = servedIn(rows[0])

@@ -37,7 +37,7 @@ func (n *Node) Announce(ctx context.Context, a Announcement) error {
 	}
 	a.Sizes.Mark(wanted.ExternalIDs)
 	_, err := n.Change(ctx, "node "+a.Node, func(b *nbrows.Batch) error {
-		results, err := n.Db.Transact(ctx, []ovsdb.Operation{ovndb.Select(nb.CoppTable, wanted.UUID)})
+		results, err := n.Db.Transact(ctx, []ovsdb.Operation{SelectSaid(a.Node)})
 		if err != nil {
 			return err
 		}
@@ -54,6 +54,18 @@ func (n *Node) Announce(ctx context.Context, a Announcement) error {
 		return nil
 	})
 	return err
+}
+
+// SelectSaid is the operation that reads what a node has said about itself.
+func SelectSaid(node string) ovsdb.Operation { return ovndb.Select(nb.CoppTable, ovndb.NodeKey(node)) }
+
+// ReadSaid takes the result of SelectSaid; nil: NB has nothing.
+func ReadSaid(db *ovndb.DB, result ovsdb.OperationResult) (map[string]string, error) {
+	var row *nb.Copp
+	if err := nbrows.One(db, result, &row); err != nil || row == nil {
+		return nil, err
+	}
+	return row.ExternalIDs, nil
 }
 
 // ChassisOf returns the chassis of the nodes, without the nodes whose agents have not announced a chassis yet. The

@@ -27,9 +27,11 @@ func (n *Gateways) change(
 	nbrows.Put(b, nb.LogicalSwitchTable, wanted.join.UUID, have.join, wanted.join)
 	nbrows.Put(b, nb.LogicalSwitchTable, wanted.external.UUID, have.external, wanted.external)
 	// The database deletes the chassis rows that are not wanted, because the group does not refer to them any more.
+	before := len(b.Ops)
 	for _, key := range nbrows.SortedKeys(wanted.chassis) {
 		nbrows.Put(b, nb.HAChassisTable, key, have.chassis[key], wanted.chassis[key])
 	}
+	b.News = len(b.Ops) > before // for the nodes that may have the gateway now
 	nbrows.Put(b, nb.HAChassisGroupTable, wanted.group.UUID, have.group, wanted.group)
 	holders := gatewayHolders(router)
 	nbrows.Compare(b, nb.LogicalRouterPortTable, have.ports, wanted.ports, holderOf[nb.LogicalRouterPort](holders))

@@ -16,6 +16,8 @@ type Batch struct {
 	Db  *ovndb.DB
 	Ops []ovsdb.Operation
 	Err error
+	// News says that the operations change rows which agents read only after news: see Store.News.
+	News bool
 }
 
 func (b *Batch) Add(ops ...ovsdb.Operation) { b.Ops = append(b.Ops, ops...) }

@@ -23,6 +23,8 @@ const (
 	KindEnded = "ended-connections"
 	// KindEndedServed is the kind of a scope's list of ended connections of Services.
 	KindEndedServed = "ended-connections of services"
+	// KindNews is the kind of the row at ovndb.NewsKey.
+	KindNews = "news"
 	// KindMTU is the kind of the row with the smallest MTUs of all nodes. See package pathmtu.
 	KindMTU     = "mtu"
 	KeyChassis  = "ovn-multinet/chassis"

@@ -36,6 +36,8 @@ type Store struct {
 	mayWrite func() error
 	// written is called after each committed transaction, with its operations.
 	written func([]ovsdb.Operation)
+	// News is called after a change of rows which agents read only after news, or once a minute; nil: nobody is told.
+	News func()
 
 	mu       sync.Mutex
 	accepted map[string]accepted // by network
@@ -98,6 +100,9 @@ func (n *Store) Change(ctx context.Context, what string, build func(*Batch) erro
 		}
 		err := n.Write(ctx, b.Ops)
 		changed = err == nil
+		if _, refused := errors.AsType[*ovndb.Refused](err); !refused && b.News && n.News != nil {
+			n.News() // also after a lost answer
+		}
 		return AsRefused(err)
 	})
 	return changed, err

@@ -191,6 +191,7 @@ func Ensure(ctx context.Context, store *nbrows.Store, limits Smallest, mayRise b
 		if have != nil {
 			have.Name = row.Name // it was not read
 		}
+		b.News = true
 		nbrows.Put(b, nb.CoppTable, rowKey, have, row)
 		if have != nil {
 			b.First(ovndb.HasMap(nb.CoppTable, rowKey, "external_ids", have.ExternalIDs))

@@ -146,6 +146,7 @@ func Write(ctx context.Context, store *nbrows.Store, set map[string]Wanted, gone
 		for _, row := range rows {
 			have[row.UUID] = row
 		}
+		b.News = true
 		for _, node := range nbrows.SortedKeys(set) {
 			row, err := rowOf(node, set[node])
 			if err != nil {

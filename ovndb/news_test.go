@@ -1,0 +1,123 @@
+package ovndb_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ovn-multinet/ovn-multinet/ovndb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
+	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
+)
+
+// newsDB is a connection that is told news.
+type newsDB struct {
+	*ovndb.DB
+	t    *testing.T
+	news chan struct{}
+}
+
+func openNews(t *testing.T, endpoint string) *newsDB {
+	t.Helper()
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: []string{endpoint}, Model: model, Log: slog.New(slog.DiscardHandler), Probe: time.Hour,
+		Cluster: func(context.Context) (string, error) { return "ours", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	n := &newsDB{DB: db, t: t, news: make(chan struct{}, 100)}
+	db.OnNews(func() { n.news <- struct{}{} })
+	return n
+}
+
+// want waits for news.
+func (n *newsDB) want(what string) {
+	n.t.Helper()
+	select {
+	case <-n.news:
+	case <-time.After(2 * time.Minute):
+		n.t.Fatalf("%s: nothing is announced", what)
+	}
+}
+
+func (n *newsDB) wantHas(want bool) {
+	n.t.Helper()
+	if got := n.HasNews(); got != want {
+		n.t.Errorf("the server announces news: %t, want %t", got, want)
+	}
+}
+
+// TestNews: the server announces each change of the row, and nothing else. After a new connection there may be news. A
+// database without the row has no controller that announces any.
+func TestNews(t *testing.T) {
+	s := startWithPort(t)
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	take(t, connectOf(t, "ours", s.Endpoint()), "")
+	n := openNews(t, p.Endpoint())
+	n.want("the first connection")
+	n.wantHas(false)
+	row := func(value string) {
+		t.Helper()
+		s.NBCtl("set", "HA_Chassis_Group", ovndb.NewsKey, `external_ids:"ovn-multinet/news"=`+value)
+	}
+	insert := func() {
+		t.Helper()
+		s.Transact(t, ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "uuid": ovndb.NewsKey,
+			"row": ovndbtest.Op{"name": "ovn-multinet news"}})
+	}
+	insert()
+	n.want("a new row")
+	n.wantHas(true)
+	p.Reset()
+	s.NBCtl("ha-chassis-group-add", "another")
+	s.NBCtl("set", "Logical_Switch_Port", "port", "external_ids:a=b")
+	row("1")
+	n.want("a change")
+	if len(n.news) > 0 {
+		t.Error("changes of other rows are announced")
+	}
+	if got := p.Counts(); got.ReadOnly+got.Committed != 0 || p.Asked() != 0 {
+		t.Errorf("the changes cost %+v and %d other requests, want none", got, p.Asked())
+	}
+	s.NBCtl("ha-chassis-group-del", "ovn-multinet news")
+	n.want("the row is gone")
+	n.wantHas(false)
+	insert()
+	n.want("the row is there again")
+	p.Cut()
+	n.want("another connection")
+	n.wantHas(true)
+	row("2")
+	n.want("a change on the other connection")
+}
+
+// TestNewsAskForTheOwner: news may come from a database that was restored, so the next read asks for its owner too.
+func TestNewsAskForTheOwner(t *testing.T) {
+	s := startWithPort(t)
+	take(t, connectOf(t, "ours", s.Endpoint()), "")
+	n := openNews(t, s.Endpoint())
+	n.want("the first connection")
+	ctx := withTimeout(t, 2*time.Minute)
+	if err := n.Owned(ctx); err != nil {
+		t.Fatal(err)
+	}
+	replaced := 0
+	n.OnReplaced(func() { replaced++ })
+	s.NBCtl("set", "Copp", ovndb.ClusterKey, `external_ids:"ovn-multinet/age"=-1`) // an older backup
+	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "uuid": ovndb.NewsKey,
+		"row": ovndbtest.Op{"name": "ovn-multinet news"}})
+	n.want("a new row")
+	if _, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.DB, nb.LogicalSwitchPortTable, []string{portKey}, "name"); err != nil {
+		t.Fatal(err)
+	}
+	if replaced != 1 {
+		t.Errorf("told %d times that NB was replaced, want once", replaced)
+	}
+}
