@@ -50,7 +50,7 @@ type gateways struct {
 	due       atomic.Bool       // there may be something to read
 	spread    atomic.Bool       // a reading after news waits for its moment
 	wake      chan struct{}     // has a token: due was set
-	said      map[string]string // what the first reading after the announcement found; nil: none yet
+	said      map[string]string // what NB had in the first reading after the announcement
 	lost      bool              // NB does not have it any more
 	known     string            // the chassis that NB knows
 	logged    string            // the chassis that the log says that NB knows
@@ -91,8 +91,8 @@ func (g *gateways) readBeside(ctx context.Context, results []ovsdb.OperationResu
 	return errors.Join(unread, err, g.ended.read(ctx, results[:last]))
 }
 
-// news has the next pass read, at a moment of the next seconds: other nodes have the same news. Without the row of news,
-// each pass reads.
+// news has the next pass read, at a moment of the next seconds: other nodes have the same news. Without the row of
+// news, each pass reads.
 func (g *gateways) news() {
 	if g.nbdb.HasNews() && g.spread.CompareAndSwap(false, true) {
 		time.AfterFunc(rand.N(newsSpread), func() {

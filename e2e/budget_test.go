@@ -41,9 +41,8 @@ func newCounted(t *testing.T, change ...func(*lab.Lab)) *counted {
 	return c
 }
 
-// ofGatewayCheck recognizes what an agent reads by the clock: every 10 s whether its node may have a gateway, with the lists
-// of ended connections, and every minute whether NB knows its chassis. Such a read, or a probe, also reads the row of NB's
-// owner.
+// ofGatewayCheck recognizes what an agent reads by the clock and after news: whether its node may have a gateway, with the
+// lists of ended connections, and whether NB knows its chassis. Such a read, or a probe, also reads the row of NB's owner.
 func ofGatewayCheck(node string) func(ovndbtest.Transact) bool {
 	key := ovndb.NodeKey(node)
 	return func(t ovndbtest.Transact) bool {

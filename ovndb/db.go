@@ -40,7 +40,7 @@ type Config struct {
 	// cluster. It is called until it succeeds, and nothing is sent before. nil: writes assert nothing.
 	Cluster func(ctx context.Context) (string, error)
 	// Probe is the time between two probes of the server, and Patience the time for an answer and for an attempt to
-	// connect; 0: 60 s and 20 s.
+	// connect; 0: 75 s and 20 s.
 	Probe, Patience time.Duration
 	Log             *slog.Logger
 }
@@ -89,12 +89,12 @@ type link interface {
 // noticed at once, because the kernel closes the connection.
 const defaultPatience = 20 * time.Second
 
-// defaultProbe is long because each message of each node costs the server: see docs/scale.md. An agent reads once in
-// this time, and that read is then also the probe. The kernel notices by itself that the server's node is gone: see
-// silentNode. So a probe only finds a process that hangs. While a transaction waits for its answer, probes come each
-// waitingProbe.
+// defaultProbe is long because each message of each node costs the server: see docs/scale.md. It is longer than the
+// minute after which an idle agent reads again, so that this read is also the probe. The kernel notices by itself that
+// the server's node is gone: see silentNode. So a probe only finds a process that hangs. While a transaction waits for
+// its answer, probes come each waitingProbe.
 const (
-	defaultProbe = time.Minute
+	defaultProbe = 75 * time.Second
 	waitingProbe = 12 * time.Second
 )
 
