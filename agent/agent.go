@@ -93,7 +93,7 @@ func New(
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}
 	a.early = newEarlyPorts(a)
-	a.reconciler.beside = a.gateways.read
+	a.reconciler.beside = a.gateways.reconciling
 	nbdb.OnNews(a.gateways.news)
 	return a, nil
 }

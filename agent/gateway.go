@@ -24,8 +24,8 @@ const (
 	// is read beside that, if a controller has announced news, if readEvery is over, and, always, if NB has no controller
 	// that announces news.
 	memberEvery = 10 * time.Second
-	// readEvery is longer than the period of reconcile passes: each of them has the agent read at the same moment. One
-	// moment with two messages costs NB as much as a moment with one: see docs/scale.md.
+	// readEvery is longer than the period of reconcile passes: each of them has the agent read at the same moment, in the
+	// same message.
 	readEvery = 90 * time.Second
 	// newsSpread is the time over which the agents of all nodes divide their reads after news.
 	newsSpread = 5 * time.Second
@@ -48,8 +48,9 @@ type gateways struct {
 	member    bool              // the last reading said that this node may have a gateway
 	looked    time.Time         // when that was
 	due       atomic.Bool       // there may be something to read
+	beside    atomic.Bool       // a reconcile pass reads now
 	spread    atomic.Bool       // a reading after news waits for its moment
-	wake      chan struct{}     // has a token: due was set
+	wake      chan struct{}     // has a token: due or beside was set
 	said      map[string]string // what NB had in the first reading after the announcement
 	lost      bool              // NB does not have it any more
 	known     string            // the chassis that NB knows
@@ -97,20 +98,25 @@ func (g *gateways) news() {
 	if g.nbdb.HasNews() && g.spread.CompareAndSwap(false, true) {
 		time.AfterFunc(rand.N(newsSpread), func() {
 			g.spread.Store(false) // before the reading: news that come now are not in it
-			g.read()
+			g.due.Store(true)
+			signal(g.wake)
 		})
 	}
 }
 
-// read has the next pass come now, and read.
-func (g *gateways) read() {
-	g.due.Store(true)
-	signal(g.wake)
+// reconciling has the next pass come now, and read if the last reading was long ago: a reconcile pass reads at this
+// moment, and the two are one message.
+func (g *gateways) reconciling() {
+	if g.nbdb.HasNews() {
+		g.beside.Store(true)
+		signal(g.wake)
+	}
 }
 
 // mustRead reports whether a pass has to read from NB.
 func (g *gateways) mustRead(ctx context.Context, now time.Time) bool {
-	due := g.due.Swap(false)
+	beside := g.beside.Swap(false) && now.Sub(g.looked) >= readEvery/3
+	due := g.due.Swap(false) || beside
 	return due || !g.nbdb.HasNews() || g.member || g.ended.listed() || now.Sub(g.looked) >= readEvery ||
 		g.ended.hasNewPorts(ctx)
 }

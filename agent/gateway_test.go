@@ -495,8 +495,15 @@ func TestReadsAfterNews(t *testing.T) {
 	k.announce()
 	look("news", 1)
 	look("no more news", 0)
-	k.agent.reconciler.beside()
+	reconcile := func() {
+		t.Helper()
+		k.now = k.now.Add(readEvery / 3)
+		k.agent.reconciler.beside()
+	}
+	reconcile()
 	look("a reconcile pass", 1)
+	k.agent.reconciler.beside()
+	look("another one right after it", 0)
 
 	// What NB has lost of the node comes back.
 	k.nb.Transact(t, ovndbtest.Op{"op": "delete", "table": "Copp", "where": []any{}})
@@ -509,9 +516,9 @@ func TestReadsAfterNews(t *testing.T) {
 	look("NB has it again", 0)
 
 	// An NB that is read in vain is read again soon.
-	k.agent.reconciler.beside()
+	reconcile()
 	look("a reconcile pass before the failure", 1)
-	k.agent.reconciler.beside()
+	reconcile()
 	k.failing("HA_Chassis")
 	again := k.now
 	if k.look(); k.agent.gateways.looked != again {
@@ -530,7 +537,7 @@ func TestReadsAfterNews(t *testing.T) {
 
 	// Each of these rare messages reads again which router the network is on.
 	for range 2 {
-		k.agent.reconciler.beside()
+		reconcile()
 		look("a reconcile pass with a pod", 1)
 		if got := k.proxy.Counts().Operations; got != 8 {
 			t.Errorf("it reads by %d operations, want 8: the gateways, two lists, the router of the network and of the node's part of it, "+

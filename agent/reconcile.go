@@ -22,7 +22,7 @@ type reconciler struct {
 	*node
 	repairer   *repairer
 	unattached *unattached
-	beside     func()        // reads from NB what else is due, at the moment of a pass
+	beside     func()        // has the agent read from NB what else is due, in the message of a pass
 	replaced   chan struct{} // a token: NB may be another database than before
 	cleaned    chan struct{} // closed when Open vSwitch has no port of before a reboot any more
 

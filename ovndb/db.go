@@ -42,7 +42,9 @@ type Config struct {
 	// Probe is the time between two probes of the server, and Patience the time for an answer and for an attempt to
 	// connect; 0: 75 s and 20 s.
 	Probe, Patience time.Duration
-	Log             *slog.Logger
+	// waitingProbe is the time between two probes while a transaction waits for its answer; 0: waitingProbe.
+	waitingProbe time.Duration
+	Log          *slog.Logger
 }
 
 // DB is one long-lived connection to a database. It reconnects by itself.
@@ -63,6 +65,9 @@ type DB struct {
 	age     age
 	// period is the time between two probes, patience the time for an answer.
 	period, patience time.Duration
+	// soon is the time between two probes while a transaction waits for its answer.
+	soon     time.Duration
+	together together
 	// waiting is how many transactions wait for their answer.
 	waiting atomic.Int32
 	// probed is when a probe, or a read in its place, was last answered; nil: never. The time has a monotonic reading:
@@ -122,6 +127,7 @@ func Open(cfg Config) (*DB, error) {
 	d := &DB{name: cfg.Name, connected: make(chan struct{}),
 		period: cmp.Or(cfg.Probe, defaultProbe), patience: cmp.Or(cfg.Patience, defaultPatience),
 		endpoints: newEndpoints(cfg)}
+	d.soon = min(d.period, cmp.Or(cfg.waitingProbe, waitingProbe))
 	var err error
 	if len(cfg.Monitor) > 0 {
 		d.link, err = newCopied(cfg, d.patience)
@@ -195,10 +201,9 @@ func (d *DB) probe(ctx context.Context) {
 // the transaction reads the row of the owner. libovsdb's Echo has a data race with a late answer. If no probe is due,
 // because another read was the probe meanwhile, and while the connection is down, answers sends nothing.
 func (d *DB) answers(ctx context.Context) bool {
-	soon := min(d.period, waitingProbe)
-	wait := soon
+	wait := d.soon
 	if rest := d.period - d.sinceProbe(); rest > 0 {
-		wait = min(rest, soon)
+		wait = min(rest, d.soon)
 	}
 	select {
 	case <-ctx.Done():
@@ -206,7 +211,7 @@ func (d *DB) answers(ctx context.Context) bool {
 	case <-time.After(wait):
 	}
 	since := d.sinceProbe()
-	if !d.link.connected() || since < d.period && (since < soon || d.waiting.Load() == 0) {
+	if !d.link.connected() || since < d.period && (since < d.soon || d.waiting.Load() == 0) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)

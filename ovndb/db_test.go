@@ -142,6 +142,34 @@ func probing(t *testing.T, ctx context.Context, endpoint string, period time.Dur
 	return db
 }
 
+// TestHungServerWhileATransactionWaits: a server that hangs is noticed long before the next probe is due if a
+// transaction waits for its answer.
+func TestHungServerWhileATransactionWaits(t *testing.T) {
+	s := startWithPort(t)
+	model, err := nb.FullDatabaseModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovndb.Open(ovndb.Config{
+		Name: "NB", Endpoints: []string{s.Endpoint()}, Model: model, Probe: time.Hour, Patience: time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	}.WithWaitingProbe(10 * time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	ctx := withTimeout(t, 2*time.Minute)
+	if err := db.WaitConnected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.Pause()
+	defer s.Resume()
+	_, err = db.Transact(ctx, []ovsdb.Operation{ovndb.Select("Logical_Switch_Port", portKey, "name")})
+	if ctx.Err() != nil || !errors.Is(err, ovndb.ErrUnknownOutcome) {
+		t.Errorf("the transaction ends with %v, want an unknown outcome before its own time is over", err)
+	}
+}
+
 // The end of the server ends the connection at once: no probe is needed to notice it.
 func TestConnectedUntilTheServerEnds(t *testing.T) {
 	s := startWithPort(t)

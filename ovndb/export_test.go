@@ -23,3 +23,9 @@ func (d *DB) Endpoint() string { return d.link.endpoint() }
 
 // PassReads is what a relay does with the requests of a client.
 var PassReads = passReads
+
+// WithWaitingProbe sets the time between two probes while a transaction waits for its answer.
+func (c Config) WithWaitingProbe(every time.Duration) Config {
+	c.waitingProbe = every
+	return c
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
 	"github.com/ovn-multinet/ovn-multinet/ovndb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/nb"
 	"github.com/ovn-multinet/ovn-multinet/ovndb/ovndbtest"
@@ -119,5 +121,64 @@ func TestNewsAskForTheOwner(t *testing.T) {
 	}
 	if replaced != 1 {
 		t.Errorf("told %d times that NB was replaced, want once", replaced)
+	}
+}
+
+// TestReadTogether: reads of one moment are one message, and each caller gets its own results. A caller that gives up
+// does not wait, and what fails fails for all of the message.
+func TestReadTogether(t *testing.T) {
+	s := startWithPort(t)
+	p := ovndbtest.StartProxy(t, s.Endpoint())
+	db := connect(t, p.Endpoint())
+	if err := db.WaitConnected(withTimeout(t, 2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	p.Reset()
+	type answer struct {
+		results []ovsdb.OperationResult
+		err     error
+	}
+	read := func(ctx context.Context, tables ...string) <-chan answer {
+		done := make(chan answer, 1)
+		var ops []ovsdb.Operation
+		for _, table := range tables {
+			ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: []string{"name"}})
+		}
+		go func() {
+			results, err := db.ReadTogether(ctx, ops)
+			done <- answer{results, err}
+		}()
+		return done
+	}
+	ctx := withTimeout(t, 2*time.Minute)
+	for range 20 { // a machine that stands still for longer than a read waits sends two messages
+		p.Reset()
+		ports, both := read(ctx, "Logical_Switch_Port"), read(ctx, "Logical_Switch", "Logical_Switch_Port")
+		one, two := <-ports, <-both
+		if one.err != nil || two.err != nil || len(one.results) != 1 || len(two.results) != 2 {
+			t.Fatalf("%+v and %+v, want one and two results", one, two)
+		}
+		for _, r := range []ovsdb.OperationResult{one.results[0], two.results[1]} {
+			if len(r.Rows) != 1 || r.Rows[0]["name"] != "port" {
+				t.Errorf("rows %v, want the port", r.Rows)
+			}
+		}
+		if got := p.Counts(); got.ReadOnly == 1 && got.Operations == 3 {
+			break
+		}
+	}
+	if got := p.Counts(); got.ReadOnly != 1 {
+		t.Errorf("%d messages, want one", got.ReadOnly)
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if gone := <-read(ended, "Logical_Switch"); gone.err == nil {
+		t.Error("a caller that has given up gets an answer")
+	}
+	if got := <-read(ctx, "No_Such_Table"); got.err == nil {
+		t.Error("a table that does not exist is read")
+	}
+	if got := <-read(ctx, "Logical_Switch"); got.err != nil {
+		t.Errorf("a later read fails: %v", got.err)
 	}
 }

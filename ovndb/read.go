@@ -3,6 +3,8 @@ package ovndb
 import (
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
@@ -56,4 +58,55 @@ func Versions(ctx context.Context, d *DB, table string, keys []string) (map[stri
 		}
 	}
 	return versions, nil
+}
+
+// togetherFor is how long a read waits for others that can go with it.
+const togetherFor = 20 * time.Millisecond
+
+// together is what goes with the next read of ReadTogether.
+type together struct {
+	mu   sync.Mutex
+	next *joined
+}
+
+type joined struct {
+	ops     []ovsdb.Operation
+	done    chan struct{}
+	results []ovsdb.OperationResult
+	err     error
+}
+
+// ReadTogether runs a transaction that writes nothing, in one message with what other callers read at this moment. It
+// is for reads that nobody waits for: each message of each node costs the server.
+func (d *DB) ReadTogether(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	d.together.mu.Lock()
+	j := d.together.next
+	first := j == nil
+	if first {
+		j = &joined{done: make(chan struct{})}
+		d.together.next = j
+	}
+	from := len(j.ops)
+	j.ops = append(j.ops, ops...)
+	d.together.mu.Unlock()
+	if first {
+		select {
+		case <-ctx.Done():
+		case <-time.After(togetherFor):
+		}
+		d.together.mu.Lock()
+		d.together.next = nil
+		d.together.mu.Unlock()
+		j.results, j.err = d.Transact(ctx, j.ops)
+		close(j.done)
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if j.err != nil {
+		return nil, j.err
+	}
+	return j.results[from : from+len(ops)], nil
 }

@@ -74,7 +74,7 @@ func (n *NB) epochOf(ctx context.Context, node string) (string, error) {
 // findEpoch reads the node's epoch, or sets another one; "": the node has no port list.
 func (n *NB) findEpoch(ctx context.Context, node string, another bool) (string, error) {
 	if !another {
-		list, err := n.readPortListRow(ctx, node)
+		list, err := n.readPortListRow(ctx, node, n.db.Transact)
 		if err != nil || list == nil || epochIn(list) != "" {
 			return epochIn(list), err
 		}

@@ -65,15 +65,18 @@ func pairs(sandbox string, keys []string) ovsdb.OvsMap {
 
 // readPortList reads the pairs of a node's port list; nil: the node has no list.
 func (n *NB) readPortList(ctx context.Context, node string) (map[string]string, error) {
-	row, err := n.readPortListRow(ctx, node)
+	row, err := n.readPortListRow(ctx, node, n.db.Transact)
 	if err != nil || row == nil {
 		return nil, err
 	}
 	return portsIn(row), nil
 }
 
-func (n *NB) readPortListRow(ctx context.Context, node string) (*nb.Copp, error) {
-	results, err := n.db.Transact(ctx, []ovsdb.Operation{
+// reading runs a transaction that writes nothing.
+type reading func(context.Context, []ovsdb.Operation) ([]ovsdb.OperationResult, error)
+
+func (n *NB) readPortListRow(ctx context.Context, node string, read reading) (*nb.Copp, error) {
+	results, err := read(ctx, []ovsdb.Operation{
 		ovndb.Select(nb.CoppTable, ovndb.PortListKey(node), "external_ids"),
 	})
 	if err != nil {
@@ -254,15 +257,15 @@ func (p *NodePorts) read(ctx context.Context) ([]OwnedPort, error) {
 			return nil, err
 		}
 	}
-	list, err := p.nb.readPortList(ctx, p.node)
+	row, err := p.nb.readPortListRow(ctx, p.node, p.nb.db.ReadTogether)
 	if err != nil {
 		return nil, err
 	}
-	if list == nil { // deleted since
+	if row == nil { // deleted since
 		p.Rescan()
 		return p.read(ctx)
 	}
-	if err := p.learn(ctx, list); err != nil {
+	if err := p.learn(ctx, portsIn(row)); err != nil {
 		return nil, err
 	}
 	return slices.Collect(maps.Values(p.known)), nil

@@ -145,7 +145,7 @@ func TestSchemaIsUpgraded(t *testing.T) {
 	w.eventually("connection", func() error {
 		found, err := a.transact(context.Background(), op{"op": "select", "table": "Connection",
 			"where": where("target", "pssl:6641"), "columns": []string{"inactivity_probe"}})
-		if err == nil && (len(found[0].Rows) != 1 || string(found[0].Rows[0]) != `{"inactivity_probe":60000}`) {
+		if err == nil && (len(found[0].Rows) != 1 || string(found[0].Rows[0]) != `{"inactivity_probe":90000}`) {
 			return fmt.Errorf("connections %s", found[0].Rows)
 		}
 		return err

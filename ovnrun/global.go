@@ -9,9 +9,13 @@ import (
 	"time"
 )
 
-// probe is the time after which a server probes a silent client, in ms. With OVN's default of 5 s, all clients connect
-// again whenever a server is busy.
-const probe = 60000
+// probe is the time after which ovn-controller probes a silent server, in ms, and serverProbe the time after which a
+// server probes a silent client. With OVN's default of 5 s, all clients connect again whenever a server is busy. A
+// server waits longer than its clients, which send something once a minute: so it never has to probe.
+const (
+	probe       = 60000
+	serverProbe = 90000
+)
 
 // listen has the servers of all members accept clients by TLS at the port: the row of a connection is in the database
 // itself.
@@ -35,7 +39,7 @@ func (d *Database) listen(ctx context.Context) error {
 	}
 	ops = append(ops,
 		op{"op": "insert", "table": "Connection", "uuid-name": "c",
-			"row": map[string]any{"target": target, "inactivity_probe": probe}},
+			"row": map[string]any{"target": target, "inactivity_probe": serverProbe}},
 		op{"op": "mutate", "table": d.Global, "where": []any{},
 			"mutations": []any{[]any{"connections", "insert", []any{"named-uuid", "c"}}}})
 	_, err = d.transact(ctx, ops...)

@@ -39,7 +39,7 @@ func TestAgents(t *testing.T) {
 client certificates. One agent is the program as it is shipped: its memory is measured. One agent connects through a proxy,
 without TLS, which counts its requests and the bytes of the answers, without probes. The others run in one process: the kernel
 counts the messages (segments of TCP with data) on their connections, with probes, and the bytes with those of TLS. NB probes a
-connection after 60 s of silence, as the chart sets it (OVN's default is 5 s).`, idleFor, *most))
+connection after 90 s of silence, as the chart sets it (OVN's default is 5 s).`, idleFor, *most))
 	s := &idleNB{Test: labtest.New(t, patience)}
 	s.server, s.cfg = startNB(t, parse(t, portsNetwork), *most)
 	controller := labtest.OpenNB(t, conf.NB{Endpoints: []string{s.server.Endpoint()}}, cluster)

@@ -96,7 +96,7 @@ func startNB(t testing.TB, n *netmodel.Network, ports int) (*ovndbtest.Server, c
 	server, client := ovndbtest.Certificates(t, "127.0.0.1")
 	s, target, endpoint := ovndbtest.StartNBConnections(t, server, "")
 	s.NBCtl("set-connection", target)
-	s.NBCtl("set", "Connection", ".", "inactivity_probe=60000") // as the chart does
+	s.NBCtl("set", "Connection", ".", "inactivity_probe=90000") // as the chart does
 	makeNetwork(t, s, n)
 	for from := 0; from < ports; from += 1000 {
 		fill(t, s, n, from, min(from+1000, ports))

@@ -39,7 +39,7 @@ func (n *Node) FailoversOf(ctx context.Context, chassis string) ([]Failover, err
 	if n.Beside != nil {
 		ops = append(ops, n.Beside(ctx)...)
 	}
-	results, err := n.Db.Transact(ctx, ops)
+	results, err := n.Db.ReadTogether(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
