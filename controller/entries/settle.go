@@ -101,3 +101,6 @@ func (s *settled) specs() specs {
 	}
 	return counts
 }
+
+// Refused returns why objects that nobody has applied yet would be refused together, by their IDs.
+func Refused(objects []*entry.Object) map[string]string { return settle(configfile.Config{}, objects, nil).why }
