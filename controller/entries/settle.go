@@ -103,4 +103,6 @@ func (s *settled) specs() specs {
 }
 
 // Refused returns why objects that nobody has applied yet would be refused together, by their IDs.
-func Refused(objects []*entry.Object) map[string]string { return settle(configfile.Config{}, objects, nil).why }
+func Refused(objects []*entry.Object) map[string]string {
+	return settle(configfile.Config{}, objects, nil).why
+}
