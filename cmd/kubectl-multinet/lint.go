@@ -25,17 +25,14 @@ The command ends with an error if something would be refused.`,
 		Example: `  kubectl multinet lint -f examples/
   helm template . | kubectl multinet lint -f -`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return errors.New("--filename: name a file, a folder, or - for the standard input")
-			}
 			if output != "table" && output != "json" {
 				return fmt.Errorf("--output: %q is neither table nor json", output)
 			}
-			manifests, err := lint.Read(files, cmd.InOrStdin(), namespace)
+			texts, err := readFiles(cmd, files)
 			if err != nil {
 				return err
 			}
-			report := lint.Check(cmd.Context(), manifests)
+			report := lint.Check(cmd.Context(), lint.Parse(texts, namespace))
 			if output == "json" {
 				err = show.JSON(cmd.OutOrStdout(), report)
 			} else {
@@ -47,8 +44,19 @@ The command ends with an error if something would be refused.`,
 			return err
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file, folder, or - for the standard input; may be repeated")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
+	fileFlags(cmd, &files, &namespace)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
+}
+
+func fileFlags(cmd *cobra.Command, files *[]string, namespace *string) {
+	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "file, folder, or - for the standard input; may be repeated")
+	cmd.Flags().StringVarP(namespace, "namespace", "n", "default", "namespace of objects that name none")
+}
+
+func readFiles(cmd *cobra.Command, files []string) ([]lint.File, error) {
+	if len(files) == 0 {
+		return nil, errors.New("--filename: name a file, a folder, or - for the standard input")
+	}
+	return lint.ReadFiles(files, cmd.InOrStdin())
 }

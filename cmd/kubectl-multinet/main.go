@@ -50,7 +50,7 @@ database is.`,
 		statusCommand(), checkCommand(), networkCommand(), podCommand(), whoCommand(), policyCommand(), whyCommand(),
 		allowedCommand(), serviceCommand(),
 		forgetCommand(), gcCommand(), kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(),
-		lintCommand(), objectsCommand(), backupCommand(), restoreCommand())
+		lintCommand(), convertCommand(), objectsCommand(), backupCommand(), restoreCommand())
 	for _, t := range tools {
 		root.AddCommand(t.command())
 	}

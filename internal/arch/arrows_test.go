@@ -75,6 +75,7 @@ var arrows = map[string][]string{
 	"internal/stale":           {},
 	"internal/unixctl":         {},
 	"kubectl/show":             {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
+	"kubectl/convert":          {"conf", "netmodel/entry", "kubectl/lint"},
 	"kubectl/lint":             {"netmodel", "netmodel/entry", "netmodel/policy", "netmodel/service", "nad", "conf", "controller/entries"},
 	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
@@ -92,7 +93,7 @@ var arrows = map[string][]string{
 	"internal/program":      {"conf", "internal/version"},
 	"internal/version":      {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "kubectl/lint", "internal/daemon", "internal/program", "kubectl/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "kubectl/convert", "kubectl/lint", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},

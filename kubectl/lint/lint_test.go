@@ -11,11 +11,11 @@ import (
 
 func check(t *testing.T, paths []string, stdin string) *Report {
 	t.Helper()
-	m, err := Read(paths, strings.NewReader(stdin), "shop")
+	files, err := ReadFiles(paths, strings.NewReader(stdin))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Check(t.Context(), m)
+	return Check(t.Context(), Parse(files, "shop"))
 }
 
 // TestExamplesAreClean: the manifests of the examples are as we want users to write them.

@@ -90,17 +90,21 @@ func (o *object) String() string {
 // Stdin is the name of the standard input among paths.
 const Stdin = "-"
 
-// Read reads the objects of files, and of all YAML and JSON files in folders and below them. namespace is that of
-// objects that name none. An error says that a path cannot be read; what a file has is in the report of Check.
-func Read(paths []string, stdin io.Reader, namespace string) (*Manifests, error) {
-	m := &Manifests{}
+// File is the text of a file.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// ReadFiles reads files, and all YAML and JSON files in folders and below them.
+func ReadFiles(paths []string, stdin io.Reader) (files []File, err error) {
 	for _, path := range paths {
 		if path == Stdin {
 			text, err := io.ReadAll(stdin)
 			if err != nil {
 				return nil, err
 			}
-			m.add("stdin", text, namespace)
+			files = append(files, File{"stdin", text})
 			continue
 		}
 		err := filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
@@ -108,16 +112,24 @@ func Read(paths []string, stdin io.Reader, namespace string) (*Manifests, error)
 				return err
 			}
 			text, err := os.ReadFile(name)
-			if err == nil {
-				m.add(name, text, namespace)
-			}
+			files = append(files, File{name, text})
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	return files, nil
+}
+
+// Parse reads the objects of files. namespace is that of objects that name none. What cannot be read is in the report
+// of Check.
+func Parse(files []File, namespace string) *Manifests {
+	m := &Manifests{}
+	for _, f := range files {
+		m.add(f.Name, f.Text, namespace)
+	}
+	return m
 }
 
 func isManifest(name string) bool {
