@@ -19,7 +19,7 @@ func lintCommand() *cobra.Command {
 		Long: `Say what would be refused of manifests before they are applied: NetworkAttachmentDefinitions, pods and what
 makes pods, virtual machines, network policies, Services on networks, and the operator's objects. The command needs no
 cluster. It checks the objects of all files against each other. What pods ask of networks that are not among them is
-not checked, and neither is what a cluster decides: grants, limits, and addresses that somebody has.
+not checked, and neither is what only a cluster knows: other grants, limits, and addresses that somebody has.
 
 The command ends with an error if something would be refused.`,
 		Example: `  kubectl multinet lint -f examples/

@@ -102,7 +102,8 @@ func (s *settled) specs() specs {
 	return counts
 }
 
-// Refused returns why objects that nobody has applied yet would be refused together, by their IDs.
-func Refused(objects []*entry.Object) map[string]string {
-	return settle(configfile.Config{}, objects, nil).why
+// Together returns what objects say that nobody has applied yet, and why some of them would be refused, by their IDs.
+func Together(objects []*entry.Object) (config configfile.Config, refused map[string]string) {
+	s := settle(configfile.Config{}, objects, nil)
+	return s.config, s.why
 }

@@ -76,7 +76,7 @@ var arrows = map[string][]string{
 	"internal/unixctl":         {},
 	"kubectl/show":             {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
 	"kubectl/convert":          {"conf", "netmodel/entry", "kubectl/lint"},
-	"kubectl/lint":             {"netmodel", "netmodel/entry", "netmodel/policy", "netmodel/service", "nad", "conf", "controller/entries"},
+	"kubectl/lint":             {"netmodel", "netmodel/entry", "netmodel/policy", "netmodel/service", "nad", "conf", "controller/configfile", "controller/entries"},
 	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":           {"node/install", "internal/version"},

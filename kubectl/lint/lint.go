@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/controller/configfile"
 	"github.com/ovn-multinet/ovn-multinet/controller/entries"
 	"github.com/ovn-multinet/ovn-multinet/nad"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
@@ -90,7 +91,7 @@ func Check(ctx context.Context, m *Manifests) *Report {
 	for _, o := range m.objects {
 		l.check(ctx, o)
 	}
-	l.checkEntries()
+	l.checkGrants(m, l.checkEntries())
 	slices.SortStableFunc(l.Findings, byPlace)
 	return &l.Report
 }
@@ -109,7 +110,9 @@ func (l *linter) refuse(o *object, err error) {
 		message += ": " + details
 	}
 	l.say(o, Error, "%s", message)
-	l.Findings[len(l.Findings)-1].Code = code
+	if conf.HasCode(err, code) {
+		l.Findings[len(l.Findings)-1].Code = code
+	}
 }
 
 func (l *linter) check(ctx context.Context, o *object) {
@@ -259,8 +262,33 @@ func (l *linter) checkPolicy(o *object) {
 	}
 }
 
-// checkEntries checks the operator's objects as the controller joins them. A pool needs its router.
-func (l *linter) checkEntries() {
+// checkGrants checks whether networks may use the physical networks and the routers of the cluster that are among the
+// objects.
+func (l *linter) checkGrants(m *Manifests, config configfile.Config) {
+	for _, o := range m.objects {
+		n := l.nads[o.id()]
+		if o.kind != kindNAD || n == nil || l.refused[n.ID()] {
+			continue
+		}
+		network, err := n.Network()
+		if err != nil {
+			continue // one of other plugins
+		}
+		if len(config.Physical[network.Physical]) > 0 && network.Physical != "" {
+			err = config.Physical.Check(n.Namespace, network)
+		}
+		if r := config.Routers[network.RouterName()]; err == nil && r != nil {
+			err = r.CheckJoin(network)
+		}
+		if err != nil {
+			l.refuse(o, err)
+		}
+	}
+}
+
+// checkEntries checks the operator's objects as the controller joins them, and returns what they say. A pool needs its
+// router.
+func (l *linter) checkEntries() configfile.Config {
 	var all []*entry.Object
 	routers := map[string]bool{}
 	for _, o := range l.entries {
@@ -268,7 +296,7 @@ func (l *linter) checkEntries() {
 		all = append(all, one)
 		routers[one.Kind.Name+" "+one.Entry()] = true
 	}
-	why := entries.Refused(all)
+	config, why := entries.Together(all)
 	for i, o := range l.entries {
 		var spec struct {
 			Router string `json:"router"`
@@ -282,6 +310,7 @@ func (l *linter) checkEntries() {
 			l.say(o, Error, "%s", reason)
 		}
 	}
+	return config
 }
 
 // byPlace sorts by file and document.
