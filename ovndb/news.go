@@ -12,7 +12,8 @@ import (
 // announce the changes of this row, so an idle agent does not have to ask. It is the only row that they watch. Its
 // table rarely changes: for each change in a table, the server checks the conditions of everyone who watches its rows.
 
-// NewsKey is the key of that row: a group of chassis that no gateway refers to. OVN ignores such a group.
+// NewsKey is the key of that row: an address set without addresses, which no ACL refers to. ovn-northd computes nothing
+// again when its external_ids change.
 var NewsKey = rowKey("news", "", nil, 0)
 
 // OnNews has news called when a controller has announced something, and when that may have happened unnoticed: at the
@@ -71,7 +72,7 @@ func (n *newsRow) updated(args []json.RawMessage) {
 }
 
 func (n *newsRow) take(update newsUpdate) {
-	for _, row := range update[nb.HAChassisGroupTable] {
+	for _, row := range update[nb.AddressSetTable] {
 		n.exists = row.Initial != nil || row.Insert != nil || row.Modify != nil
 	}
 }
@@ -97,7 +98,7 @@ func (c *conn) watchNews(ctx context.Context, database string, news func()) erro
 	defer news()
 	var now newsUpdate
 	err := c.rpc.CallWithContext(ctx, "monitor_cond", []any{database, "news", map[string]any{
-		nb.HAChassisGroupTable: []any{map[string]any{
+		nb.AddressSetTable: []any{map[string]any{
 			"columns": []string{"external_ids"}, "where": byUUID(NewsKey),
 		}},
 	}}, &now)

@@ -67,18 +67,18 @@ func TestNews(t *testing.T) {
 	n.wantHas(false)
 	row := func(value string) {
 		t.Helper()
-		s.NBCtl("set", "HA_Chassis_Group", ovndb.NewsKey, `external_ids:"ovn-multinet/news"=`+value)
+		s.NBCtl("set", "Address_Set", ovndb.NewsKey, `external_ids:"ovn-multinet/news"=`+value)
 	}
 	insert := func() {
 		t.Helper()
-		s.Transact(t, ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "uuid": ovndb.NewsKey,
-			"row": ovndbtest.Op{"name": "ovn-multinet news"}})
+		s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Address_Set", "uuid": ovndb.NewsKey,
+			"row": ovndbtest.Op{"name": "ovn_multinet_news"}})
 	}
 	insert()
 	n.want("a new row")
 	n.wantHas(true)
 	p.Reset()
-	s.NBCtl("ha-chassis-group-add", "another")
+	s.NBCtl("create", "Address_Set", "name=another")
 	s.NBCtl("set", "Logical_Switch_Port", "port", "external_ids:a=b")
 	row("1")
 	n.want("a change")
@@ -88,7 +88,7 @@ func TestNews(t *testing.T) {
 	if got := p.Counts(); got.ReadOnly+got.Committed != 0 || p.Asked() != 0 {
 		t.Errorf("the changes cost %+v and %d other requests, want none", got, p.Asked())
 	}
-	s.NBCtl("ha-chassis-group-del", "ovn-multinet news")
+	s.NBCtl("destroy", "Address_Set", ovndb.NewsKey)
 	n.want("the row is gone")
 	n.wantHas(false)
 	insert()
@@ -113,8 +113,8 @@ func TestNewsAskForTheOwner(t *testing.T) {
 	replaced := 0
 	n.OnReplaced(func() { replaced++ })
 	s.NBCtl("set", "Copp", ovndb.ClusterKey, `external_ids:"ovn-multinet/age"=-1`) // an older backup
-	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "HA_Chassis_Group", "uuid": ovndb.NewsKey,
-		"row": ovndbtest.Op{"name": "ovn-multinet news"}})
+	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Address_Set", "uuid": ovndb.NewsKey,
+		"row": ovndbtest.Op{"name": "ovn_multinet_news"}})
 	n.want("a new row")
 	if _, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.DB, nb.LogicalSwitchPortTable, []string{portKey}, "name"); err != nil {
 		t.Fatal(err)

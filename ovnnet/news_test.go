@@ -108,10 +108,10 @@ func TestTellNews(t *testing.T) {
 			t.Fatal(err)
 		}
 		var rows []map[string]any
-		for _, row := range w.Dump(t, "HA_Chassis_Group") {
+		for _, row := range w.Dump(t, "Address_Set") {
 			rows = append(rows, row)
-			if chassis := row["ha_chassis"]; fmt.Sprint(chassis) != "[]" {
-				t.Errorf("the group has chassis %v", chassis)
+			if addresses := row["addresses"]; fmt.Sprint(addresses) != "[]" {
+				t.Errorf("the set has addresses %v", addresses)
 			}
 		}
 		now := w.News(t)

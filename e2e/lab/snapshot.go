@@ -26,7 +26,9 @@ func (l *Lab) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines = slices.DeleteFunc(lines, func(line string) bool { return isPortList(line) || isEnded(line) || isMTU(line) })
+	lines = slices.DeleteFunc(lines, func(line string) bool {
+		return isPortList(line) || isEnded(line) || isMTU(line) || isNews(line)
+	})
 	for _, n := range l.Nodes {
 		more, err := n.snapshot(ctx)
 		if err != nil {
@@ -54,6 +56,12 @@ func isEnded(line string) bool {
 // say theirs.
 func isMTU(line string) bool {
 	return strings.HasPrefix(line, "nb Copp ") && strings.Contains(line, "ovn-multinet/kind mtu")
+}
+
+// isNews reports whether a line is the row by which a controller tells the agents that there is something to read. An
+// older version does not make it.
+func isNews(line string) bool {
+	return strings.HasPrefix(line, "nb Address_Set ") && strings.Contains(line, "ovn-multinet/kind news")
 }
 
 // Diff returns "" when the two are equal, else a line for each difference: "-" for what only s has, "+" for

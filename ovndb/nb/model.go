@@ -14,6 +14,7 @@ import (
 func FullDatabaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
 		"ACL":                         &ACL{},
+		"Address_Set":                 &AddressSet{},
 		"Copp":                        &Copp{},
 		"DHCP_Options":                &DHCPOptions{},
 		"HA_Chassis":                  &HAChassis{},
@@ -113,6 +114,40 @@ var schema = `{
           }
         }
       }
+    },
+    "Address_Set": {
+      "columns": {
+        "addresses": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "external_ids": {
+          "type": {
+            "key": {
+              "type": "string"
+            },
+            "value": {
+              "type": "string"
+            },
+            "min": 0,
+            "max": "unlimited"
+          }
+        },
+        "name": {
+          "type": "string"
+        }
+      },
+      "indexes": [
+        [
+          "name"
+        ]
+      ],
+      "isRoot": true
     },
     "Copp": {
       "columns": {

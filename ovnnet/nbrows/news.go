@@ -15,17 +15,17 @@ const keyNews = "ovn-multinet/news"
 // TellNews announces to all agents that rows which they read have changed.
 func (n *Store) TellNews(ctx context.Context) error {
 	_, err := n.Change(ctx, "the row of news", func(b *Batch) error {
-		rows, err := ovndb.ReadByKey[nb.HAChassisGroup](
-			ctx, n.Db, nb.HAChassisGroupTable, []string{ovndb.NewsKey}, "_uuid")
+		rows, err := ovndb.ReadByKey[nb.AddressSet](
+			ctx, n.Db, nb.AddressSetTable, []string{ovndb.NewsKey}, "_uuid")
 		if err != nil {
 			return err
 		}
 		if len(rows) > 0 {
-			b.Add(ovndb.SetPair(nb.HAChassisGroupTable, ovndb.NewsKey, "external_ids", keyNews, uuid.NewString()))
+			b.Add(ovndb.SetPair(nb.AddressSetTable, ovndb.NewsKey, "external_ids", keyNews, uuid.NewString()))
 			return nil
 		}
-		Put(b, nb.HAChassisGroupTable, ovndb.NewsKey, nil, &nb.HAChassisGroup{
-			UUID: ovndb.NewsKey, Name: "ovn-multinet news",
+		Put(b, nb.AddressSetTable, ovndb.NewsKey, nil, &nb.AddressSet{
+			UUID: ovndb.NewsKey, Name: "ovn_multinet_news",
 			ExternalIDs: map[string]string{KeyKind: KindNews, keyNews: uuid.NewString()},
 		})
 		return nil

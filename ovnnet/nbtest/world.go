@@ -62,7 +62,7 @@ func aboutNews(tx ovndbtest.Transact) bool {
 // News returns external_ids of the row that announces news to agents; "": there is no row.
 func (w *World) News(t *testing.T) string {
 	t.Helper()
-	for _, row := range w.Dump(t, "HA_Chassis_Group") {
+	for _, row := range w.Dump(t, "Address_Set") {
 		if row["_uuid"] == ovndb.NewsKey {
 			return line(row["external_ids"])
 		}
@@ -191,15 +191,12 @@ const RouterOptions = "always_learn_from_arp_request=false mac_binding_age_thres
 // Fields are the columns of a row that are not empty, each as one text. Members of sets and pairs of maps are sorted.
 type Fields map[string]string
 
-// Rows reads all rows of the tables, by table and row key, without the row that announces news.
+// Rows reads all rows of the tables, by table and row key.
 func (w *World) Rows(t *testing.T) map[string]map[string]Fields {
 	t.Helper()
 	out := map[string]map[string]Fields{}
 	for table, list := range w.DumpTables(t, tables...) {
 		for _, row := range list {
-			if row["_uuid"] == ovndb.NewsKey {
-				continue
-			}
 			f := Fields{}
 			for column, v := range row {
 				if table == "Logical_Switch" && column == "acls" { // TestGuards has them
@@ -235,16 +232,12 @@ func line(v any) string {
 	return strings.Join(words, " ")
 }
 
-// Versions returns the version of every row, by table and row key, without the row that announces news. The server
-// changes a row's version with each change.
+// Versions returns the version of every row, by table and row key. The server changes a row's version with each change.
 func (w *World) Versions(t *testing.T) map[string]any {
 	t.Helper()
 	out := map[string]any{}
 	for table, list := range w.DumpTables(t, tables...) {
 		for _, row := range list {
-			if row["_uuid"] == ovndb.NewsKey {
-				continue
-			}
 			out[table+" "+row["_uuid"].(string)] = row["_version"]
 		}
 	}
