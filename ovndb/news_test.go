@@ -72,7 +72,7 @@ func TestNews(t *testing.T) {
 	insert := func() {
 		t.Helper()
 		s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Address_Set", "uuid": ovndb.NewsKey,
-			"row": ovndbtest.Op{"name": "ovn_multinet_news"}})
+			"row": ovndbtest.Op{"name": "ovnmultinet_news"}})
 	}
 	insert()
 	n.want("a new row")
@@ -114,7 +114,7 @@ func TestNewsAskForTheOwner(t *testing.T) {
 	n.OnReplaced(func() { replaced++ })
 	s.NBCtl("set", "Copp", ovndb.ClusterKey, `external_ids:"ovn-multinet/age"=-1`) // an older backup
 	s.Transact(t, ovndbtest.Op{"op": "insert", "table": "Address_Set", "uuid": ovndb.NewsKey,
-		"row": ovndbtest.Op{"name": "ovn_multinet_news"}})
+		"row": ovndbtest.Op{"name": "ovnmultinet_news"}})
 	n.want("a new row")
 	if _, err := ovndb.ReadByKey[nb.LogicalSwitchPort](ctx, n.DB, nb.LogicalSwitchPortTable, []string{portKey}, "name"); err != nil {
 		t.Fatal(err)

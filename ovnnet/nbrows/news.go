@@ -25,7 +25,7 @@ func (n *Store) TellNews(ctx context.Context) error {
 			return nil
 		}
 		Put(b, nb.AddressSetTable, ovndb.NewsKey, nil, &nb.AddressSet{
-			UUID: ovndb.NewsKey, Name: "ovn_multinet_news",
+			UUID: ovndb.NewsKey, Name: "ovnmultinet_news",
 			ExternalIDs: map[string]string{KeyKind: KindNews, keyNews: uuid.NewString()},
 		})
 		return nil
