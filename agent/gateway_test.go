@@ -464,12 +464,11 @@ func TestPodsOnAGatewaysNode(t *testing.T) {
 	}
 }
 
-// announce has a controller announce news, and waits until the agent is told.
+// announce has a controller announce news, and waits until it is the agent's turn to read.
 func (k *keeper) announce() {
 	k.t.Helper()
 	k.must(nbrows.NewStore(k.networks.DB).TellNews(k.t.Context()))
-	k.eventually("told", k.agent.gateways.spread.Load)
-	k.eventually("its moment", func() bool { return k.agent.gateways.due.Load() })
+	k.eventually("its turn", k.agent.gateways.due.Load)
 }
 
 // An agent whose NB has a controller that announces news reads after news, when it has a pod on a network that it does
