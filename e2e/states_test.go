@@ -133,11 +133,13 @@ func (w *world) noSwitch(network string) {
 }
 
 // written lists what was committed to NB so far: the database's file is a log of transactions. It leaves out what
-// ovn-northd reports there, and the row that the controller makes some time after the agents' start.
+// ovn-northd reports there, the row that the controller makes some time after the agents' start, and what it tells the
+// agents.
 func (w *world) written() []string {
 	var lines []string
 	for line := range strings.Lines(read(w.T, w.NBFile())) {
-		others := strings.Contains(line, `"_comment":"ovn-northd`) || strings.Contains(line, `"ovn-multinet smallest mtu"`)
+		others := strings.Contains(line, `"_comment":"ovn-northd`) || strings.Contains(line, `"ovn-multinet smallest mtu"`) ||
+			strings.Contains(line, `"ovn-multinet/news"`)
 		if strings.HasPrefix(line, "{") && !others {
 			lines = append(lines, strings.TrimSpace(line))
 		}
