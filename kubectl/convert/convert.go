@@ -32,7 +32,7 @@ type Result struct {
 type converter struct {
 	networks map[string]*network // by name; Nodus has one switch for each, whatever the namespace
 	physical map[string]*physical
-	nads     map[string]bool // by name: whether it only calls Nodus' plugin
+	nads     map[string]bool // by "<namespace>/<name>": whether it only calls Nodus' plugin
 	remarks  []string
 }
 
@@ -150,7 +150,7 @@ func (d *document) say(format string, values ...any) {
 // note notes what pods may name.
 func (c *converter) note(d *document) error {
 	if d.kind == "NetworkAttachmentDefinition" {
-		c.nads[d.name] = isTrampoline(d.node)
+		c.nads[d.space+"/"+d.name] = isTrampoline(d.node)
 	}
 	if d.group != group || d.kind != "Network" && d.kind != "ProviderNetwork" {
 		return nil
@@ -180,7 +180,7 @@ func (c *converter) convert(d *document) error {
 		d.onlyComments = true
 		d.say("%s %s has no counterpart: the pods stay as they are, and no traffic is sent through them", d.kind, d.name)
 		return nil
-	case d.kind == "NetworkAttachmentDefinition" && c.nads[d.name]:
+	case d.kind == "NetworkAttachmentDefinition" && c.nads[d.space+"/"+d.name]:
 		d.onlyComments = true
 		d.say("%s %s called Nodus' plugin; nothing needs it any more", d.kind, d.name)
 		return nil

@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"go4.org/netipx"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/entry"
 )
 
@@ -126,6 +128,15 @@ func (n *network) parse() error {
 // router is the router of all virtual networks: Nodus has one for the cluster.
 const router = "nodus"
 
+// serverKeys are the keys of metadata that belong to the object that the API server has, and not to a new one.
+var serverKeys = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "finalizers",
+	"ownerReferences", "selfLink"}
+
+// specKeys are the keys of a networkSpec.
+var specKeys = []string{
+	"cniType", "ipv4Subnets", "ipv6Subnets", "dns", "routes", "providerNetType", "vlan", "direct",
+}
+
 // nadConfig is the configuration of a network here.
 type nadConfig struct {
 	CNIVersion string  `json:"cniVersion"`
@@ -152,7 +163,7 @@ func join[T fmt.Stringer](list []T) string {
 // convertNetwork makes a NAD of a network.
 func (c *converter) convertNetwork(d *document, n *network) error {
 	config := nadConfig{
-		CNIVersion: "1.0.0", Name: n.name, Type: "ovn-multinet", Subnets: join(n.subnets), Exclude: join(n.excluded),
+		CNIVersion: "1.0.0", Name: n.name, Type: conf.NetworkType, Subnets: join(n.subnets), Exclude: join(n.excluded),
 		Gateway: join(n.gateways), Routes: n.Routes,
 	}
 	if n.provider {
@@ -167,6 +178,16 @@ func (c *converter) convertNetwork(d *document, n *network) error {
 	if n.DNS != nil {
 		d.say("dns has no counterpart: pods have the DNS of their first interface")
 	}
+	if n.CNIType != "" && n.CNIType != "ovn4nfv" {
+		d.say("cniType is %q: Nodus leaves such a network to another plugin", n.CNIType)
+	}
+	if spec := field(d.node, "spec"); spec != nil {
+		for i := 0; i+1 < len(spec.Content); i += 2 {
+			if key := spec.Content[i].Value; !slices.Contains(specKeys, key) {
+				d.say("key %s of the spec is not known, and is left out", key)
+			}
+		}
+	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return err
@@ -179,10 +200,21 @@ func (c *converter) convertNetwork(d *document, n *network) error {
 		}
 		node = node.Content[0]
 	}
-	if d.node, err = nodeOf(nadManifest(n, string(text)+"\n")); err == nil {
-		d.node.HeadComment = comment
+	before := field(d.node, "metadata")
+	if d.node, err = nodeOf(nadManifest(n, string(text)+"\n")); err != nil {
+		return err
 	}
-	return err
+	d.node.HeadComment = comment
+	if before != nil && before.Kind == yaml.MappingNode { // with its labels and annotations
+		for _, key := range serverKeys {
+			setField(before, key, "")
+		}
+		if field(before, "namespace") == nil {
+			setField(before, "namespace", n.namespace)
+		}
+		*field(d.node, "metadata") = *before
+	}
+	return nil
 }
 
 type manifest struct {

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,7 +134,8 @@ func (c *converter) keptAttachments(d *document, text string) ([]any, error) {
 	var kept []any
 	for _, one := range list {
 		name, _ := one["name"].(string)
-		calls, known := c.nads[name]
+		namespace, _ := one["namespace"].(string)
+		calls, known := c.nads[cmp.Or(namespace, d.space)+"/"+name]
 		// Charts of ONAP have such attachments without the NAD, whose name begins so.
 		if calls || !known && c.networks[name] == nil && strings.HasPrefix(name, "ovn") {
 			d.say("annotation %s: the attachment request %s called Nodus' plugin, and is left out",
