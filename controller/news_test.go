@@ -53,8 +53,9 @@ func TestControllerTellsNews(t *testing.T) {
 	first := differs("")
 	announce(1400)
 	smallest("1400")
-	second := differs(first)
+	differs(first)
 	r.stop()
+	second := news() // the last one of this leader
 
 	r = lead(time.Hour)
 	third := differs(second) // the leader begins
