@@ -63,6 +63,7 @@ type Agent struct {
 	releases    *pendingReleases
 	reconciler  *reconciler
 	gateways    *gateways
+	changes     *changes
 }
 
 // New begins to connect to the databases. Close must follow.
@@ -92,7 +93,11 @@ func New(
 		flows:    newFlowQueue(maxPodsAtFlows, podsOfAWave, flowsTimeout),
 		releases: newPendingReleases(n), reconciler: newReconciler(n), gateways: newGateways(n, gateway.NewNode(nbdb)),
 	}
-	a.early = newEarlyPorts(a)
+	a.early, a.changes = newEarlyPorts(a), newChanges(n)
+	a.reconciler.compare = a.changes.compareAll
+	if cfg.Attach {
+		a.reconciler.unattached.heal = func(p *netmodel.Pod) { a.changes.compareSoon(p, nil) }
+	}
 	a.reconciler.beside = a.gateways.reconciling
 	nbdb.OnNews(a.gateways.news)
 	return a, nil
@@ -121,6 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { a.uplinks.run(ctx); return nil })
 	g.Go(func() error { a.gateways.ended.run(ctx); return nil })
 	g.Go(func() error { a.reconciler.run(ctx); return nil })
+	g.Go(func() error { a.changes.run(ctx); return nil })
 	if path := a.conf.OVNControllerLog; path != "" {
 		reader := denied.New(path, a.nb, a.metrics.denied, a.log)
 		g.Go(func() error { reader.Run(ctx); return nil })

@@ -40,9 +40,11 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, sockets func(
 	if err != nil {
 		return err
 	}
-	status, err := statusOf(r)
-	if err != nil {
-		return err
+	var status []byte // nil: the pod runs, and its status is written when the journal has the new interfaces
+	if !r.Running {
+		if status, err = statusOf(r); err != nil {
+			return err
+		}
 	}
 	owner := ovnport.Owner{
 		Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
@@ -63,6 +65,16 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, sockets func(
 		a.deleteStatus(ctx, pod, status, err)
 		return err
 	}
+	if !r.Running {
+		a.tellAttached(pod, r)
+		a.changes.attached(pod, &r.Sandbox)
+	}
+	probes.start()
+	return nil
+}
+
+// tellAttached tells the pod's owner what the pod has been given.
+func (a *Agent) tellAttached(pod *netmodel.Pod, r *agentapi.BindRequest) {
 	for _, d := range r.Plan.Delegates {
 		if d.Warning != "" {
 			a.source.Event(pod, source.Warning, "CNIArgs", d.Warning)
@@ -72,8 +84,6 @@ func (a *Agent) bind(ctx context.Context, r *agentapi.BindRequest, sockets func(
 		a.source.Event(pod, source.Warning, "KeyIgnored", warning)
 	}
 	a.source.Event(pod, source.Normal, "NetworksAttached", attachedMessage(&r.Plan))
-	probes.start()
-	return nil
 }
 
 // connect adds the OVS ports, waits for their flows, and writes the network-status meanwhile: each takes some
@@ -119,6 +129,9 @@ func (a *Agent) connect(ctx context.Context, r *agentapi.BindRequest, pod *netmo
 	})
 	both.Go(func() (err error) {
 		defer a.catch(&err)
+		if status == nil {
+			return nil
+		}
 		err = a.metrics.timed(phaseStatus, func() error { return a.source.SetStatus(ctx, pod, status) })
 		if err != nil {
 			return statusError(pod, err)
@@ -145,7 +158,7 @@ func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
 // about to delete. If another writer has replaced the status, the other status stays. An agent that stops deletes
 // nothing, because the plugin repeats the request when the next agent runs.
 func (a *Agent) deleteStatus(ctx context.Context, pod *netmodel.Pod, status []byte, failure error) {
-	if conf.HasCode(failure, conf.CodePodGone) || errors.Is(context.Cause(ctx), context.Canceled) {
+	if status == nil || conf.HasCode(failure, conf.CodePodGone) || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusReserve)
@@ -225,7 +238,16 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 		return nil, conf.Errorf(conf.CodeDecoding, "the plugin before ovn-multinet in the conflist gave it",
 			"prevResult: %w", err)
 	}
-	made := make([]nad.Attached, r.Plan.Attachments())
+	made, err := attached(r)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
+}
+
+// attached is what the plan has given to the pod, in the order of the annotation.
+func attached(r *agentapi.BindRequest) (made []nad.Attached, err error) {
+	made = make([]nad.Attached, r.Plan.Attachments())
 	put := func(position int, m nad.Attached) error {
 		if d := r.Plan.Default; d != nil && d.Interface == m.Interface {
 			m.Gateways = d.Gateways
@@ -261,7 +283,7 @@ func statusOf(r *agentapi.BindRequest) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return json.Marshal(nad.Status(r.Conflist, r.Interface, primary, made))
+	return made, nil
 }
 
 // delegateMade is what the plan's delegate i has made.

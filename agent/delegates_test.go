@@ -53,6 +53,11 @@ func TestDelegatesOnly(t *testing.T) {
 			Capabilities: map[string]json.RawMessage{"mac": json.RawMessage(`"02:00:00:00:00:01"`)}},
 		{Name: "net2", Network: "shop/ext", Conflist: json.RawMessage(fmt.Sprintf(list, "")), Position: 1},
 	}
+	for i := range want {
+		if want[i].Digest = p.Delegates[i].Digest; want[i].Digest == "" {
+			t.Errorf("%s has no digest of its request", want[i].Name)
+		}
+	}
 	if !reflect.DeepEqual(p.Delegates, want) || len(p.Interfaces) != 0 || p.Default != nil || len(p.Routes) != 0 {
 		t.Errorf("plan %+v\nwant the delegates %+v", p, want)
 	}

@@ -26,6 +26,7 @@ type metrics struct {
 	lost     prometheus.Gauge
 	lastPass prometheus.Gauge
 	denied   *prometheus.CounterVec
+	changes  *prometheus.CounterVec // of running pods' networks, by result
 	searches *prometheus.CounterVec // for other hosts with a pod's addresses, by result
 	// undeletable is how many files of release/ the disk refuses to delete.
 	undeletable atomic.Int64
@@ -61,6 +62,10 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 			Name: "ovn_multinet_agent_last_reconcile_timestamp_seconds",
 			Help: "Time of the last reconcile pass that could list all that the node's sandboxes have.",
 		}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ovn_multinet_agent_pod_changes_total",
+			Help: "Changes of the networks of running pods, by result: each is one run of the plugin.",
+		}, []string{"result"}),
 		searches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ovn_multinet_agent_address_searches_total",
 			Help: "Searches for other hosts that use the addresses of a pod's interface on a physical network, by result.",
@@ -71,6 +76,7 @@ func newMetrics(registry prometheus.Registerer, dir journal.Dir, nbConnected, ov
 		}, []string{"namespace", "policy", "direction"}),
 	}
 	registry.MustRegister(m.requests, m.seconds, m.phases, m.stale, m.restored, m.lost, m.lastPass, m.denied, m.searches,
+		m.changes,
 		journalMetrics{dir, &m.undeletable},
 		connected("ovn_multinet_agent_nb_connected",
 			"Whether the agent is connected to OVN's Northbound database.", nbConnected),
@@ -145,7 +151,7 @@ func (m *metrics) observe(op string, err error, took time.Duration) {
 	}
 	switch op {
 	case agentapi.OpPlan, agentapi.OpBind, agentapi.OpRelease, agentapi.OpCheck, agentapi.OpStatus,
-		agentapi.OpFailedDELs, agentapi.OpForget, agentapi.OpGC:
+		agentapi.OpFailedDELs, agentapi.OpForget, agentapi.OpGC, agentapi.OpChange:
 	default:
 		op = "unknown" // a peer must not choose our label values
 	}

@@ -40,7 +40,13 @@ func (a *Agent) plan(ctx context.Context, r *agentapi.PlanRequest, send deliver)
 		for _, i := range p.Interfaces {
 			made.Ports = append(made.Ports, i.Port)
 		}
+		if r.Present != nil {
+			made.Interfaces = p.Names()
+		}
 		err = send(p)
+	}
+	if err != nil && !made.Planned && r.Present != nil {
+		return err // the journal has the names of the interfaces, and the plugin's next run releases their ports
 	}
 	heard := !errors.Is(err, errNotSent) && !errors.Is(ctx.Err(), context.Canceled)
 	if err == nil || heard || made.Planned && len(made.Ports) == 0 {
@@ -95,6 +101,7 @@ func (a *Agent) makePlan(ctx context.Context, r *agentapi.PlanRequest, nads *pla
 	}
 	if err == nil {
 		a.early.takenOver(early, plan)
+		plan.Arrange(p.positions)
 	}
 	return plan, err
 }
@@ -141,7 +148,11 @@ type planning struct {
 	nads        *planNADs
 	journal     readJournal
 	older       map[string]*ovnport.Older // the pod's early ports, by interface
-	supersedes  ovnport.Supersedes
+	// present is what a running pod has: requests are the others. positions are their places in the annotation, by
+	// interface; of a pod that starts, they are those in requests.
+	present    *agentapi.Plan
+	positions  map[string]int
+	supersedes ovnport.Supersedes
 	// unsure is the error of an attempt whose transaction has an unknown outcome: ports may have been written.
 	unsure error
 }
@@ -156,9 +167,18 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 	if annotations == nil {
 		annotations = conf.NetworkAnnotations(pod.Annotations)
 	}
-	requests, err := nad.ParseRequests(annotations, r.Namespace, r.Interface)
+	present, positions := []nad.Present(nil), map[string]int{}
+	if r.Present != nil {
+		annotations, present = conf.NetworkAnnotations(pod.Annotations), presentIn(r.Present)
+	}
+	requests, err := nad.ParseRequestsOf(annotations, r.Namespace, r.Interface, present)
 	if err != nil {
 		return nil, err
+	}
+	if r.Present != nil {
+		if requests, positions, err = furtherRequests(requests, present); err != nil {
+			return nil, err
+		}
 	}
 	if len(requests) > 0 && r.Draining {
 		return nil, agentapi.Draining()
@@ -166,7 +186,7 @@ func (a *Agent) readRequests(ctx context.Context, r *agentapi.PlanRequest, nads 
 	nads.requests = requests
 	p := &planning{
 		agent: a, sandbox: &r.Sandbox, pod: pod, annotations: annotations, requests: requests, nads: nads,
-		sharing: r.Sharing, probing: r.Probing, chaining: r.Chaining,
+		sharing: r.Sharing, probing: r.Probing, chaining: r.Chaining, present: r.Present, positions: positions,
 		owner: ovnport.Owner{
 			Namespace: r.Namespace, Pod: r.Pod, UID: cmp.Or(r.UID, pod.UID), Sandbox: r.ContainerID, Node: a.conf.NodeName,
 		},
@@ -220,7 +240,7 @@ func (p *planning) attempt(ctx context.Context) (*agentapi.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	routing, err := nad.ParseRouting(p.annotations, attachments, p.sandbox.Interface)
+	routing, err := p.routing(attachments)
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +332,7 @@ func (p *planning) layOut(
 		if at.Network != nil {
 			plan.Interfaces = append(plan.Interfaces, agentapi.Interface{
 				Name: at.Interface, Network: at.String(), MTU: mtus[i], Routes: at.Routes, Position: i,
-				Gateways: gatewaysFor(at),
+				Gateways: gatewaysFor(at), Digest: at.Digest(),
 			})
 		}
 		if d == nil {
@@ -321,11 +341,15 @@ func (p *planning) layOut(
 		plan.Delegates = append(plan.Delegates, agentapi.Delegate{
 			Name: at.Interface, Network: at.String(), Chained: at.Network != nil, Conflist: d.Conflist,
 			Capabilities: d.Capabilities, Args: d.Args,
-			Device: devices[i], Position: i, Warning: d.Warning,
+			Device: devices[i], Position: i, Warning: d.Warning, Digest: at.Digest(),
 		})
 	}
 	setTables(plan, attachments, routing.Routes)
-	shareRoutes(plan, attachments)
+	if p.present == nil {
+		shareRoutes(plan, attachments)
+	} else {
+		p.separate(plan, attachments)
+	}
 	p.agent.setRouting(plan, routing)
 	if len(plan.Delegates) > 0 && !p.sharing {
 		plan.Apart()
@@ -387,20 +411,25 @@ func setTables(plan *agentapi.Plan, attachments []nad.Attachment, own []nad.PodR
 			continue
 		}
 		i.Table = agentapi.FirstTable + i.Position
-		i.TableRoutes = slices.DeleteFunc(slices.Clone(network.Routes), func(r conf.Route) bool {
-			return slices.ContainsFunc(own, func(o nad.PodRoute) bool { return o.Dst == r.Dst })
-		})
-		for _, o := range own {
-			if o.Interface == i.Name {
-				i.TableRoutes = append(i.TableRoutes, o.Route)
-			}
+		setTableRoutes(i, network, own)
+	}
+}
+
+// setTableRoutes sets the routes of an interface's own table.
+func setTableRoutes(i *agentapi.Interface, network *netmodel.Network, own []nad.PodRoute) {
+	i.TableRoutes = slices.DeleteFunc(slices.Clone(network.Routes), func(r conf.Route) bool {
+		return slices.ContainsFunc(own, func(o nad.PodRoute) bool { return o.Dst == r.Dst })
+	})
+	for _, o := range own {
+		if o.Interface == i.Name {
+			i.TableRoutes = append(i.TableRoutes, o.Route)
 		}
-		if network.RouterName() == "" {
-			continue
-		}
-		for _, gateway := range network.Gateways {
-			i.TableRoutes = append(i.TableRoutes, conf.Route{Dst: netip.PrefixFrom(anyOf(gateway), 0), GW: gateway})
-		}
+	}
+	if network.RouterName() == "" {
+		return
+	}
+	for _, gateway := range network.Gateways {
+		i.TableRoutes = append(i.TableRoutes, conf.Route{Dst: netip.PrefixFrom(anyOf(gateway), 0), GW: gateway})
 	}
 }
 

@@ -22,9 +22,11 @@ type reconciler struct {
 	*node
 	repairer   *repairer
 	unattached *unattached
-	beside     func()        // has the agent read from NB what else is due, in the message of a pass
-	replaced   chan struct{} // a token: NB may be another database than before
-	cleaned    chan struct{} // closed when Open vSwitch has no port of before a reboot any more
+	// compare compares what pods have with their annotations.
+	compare  func(context.Context, []*sandboxState)
+	beside   func()        // has the agent read from NB what else is due, in the message of a pass
+	replaced chan struct{} // a token: NB may be another database than before
+	cleaned  chan struct{} // closed when Open vSwitch has no port of before a reboot any more
 
 	passing sync.Mutex // one pass at a time
 	stale   stale.Tracker[string]
@@ -86,6 +88,7 @@ func (r *reconciler) passAll(ctx context.Context) (pending bool) {
 		if !pending && err == nil {
 			r.newPorts.restored(replacements)
 		}
+		r.compare(ctx, all)
 	}
 	warn("look for pods without their networks", r.unattached.pass(ctx))
 	return pending

@@ -62,21 +62,31 @@ func (n *node) releaseLocked(ctx context.Context, r *agentapi.Release) error {
 // releaseNow releases a sandbox and then deletes the file of its pending release. Only the agent deletes this file,
 // and only when both databases have committed. It needs the sandbox's lock.
 func (n *node) releaseNow(ctx context.Context, r *agentapi.Release) error {
-	if err := n.ovs.Delete(ctx, r.ContainerID); err != nil {
+	var veths []string // of a pod that keeps its other interfaces
+	for _, name := range r.Interfaces {
+		veths = append(veths, agentapi.HostVeth(r.ContainerID, name))
+	}
+	if err := n.ovs.Delete(ctx, r.ContainerID, veths...); err != nil {
 		return fmt.Errorf("delete OVS ports: %w", err)
 	}
 	failpoint.Hit("unplugged")
 	var err error
 	owner := ovnport.Owner{Node: n.conf.NodeName, Sandbox: r.ContainerID}
-	if r.Planned {
+	switch {
+	case r.Planned:
 		err = n.nb.Release(ctx, owner, keysOf(r.Ports))
-	} else {
+	case len(r.Interfaces) > 0:
+		err = n.nb.ReleaseInterfaces(ctx, owner, r.Interfaces)
+	default:
 		err = n.nb.ReleaseSandbox(ctx, owner)
 	}
 	if err != nil {
 		return fmt.Errorf("release ports: %w", err)
 	}
 	failpoint.Hit("released")
+	if len(r.Interfaces) > 0 {
+		return nil // the journal says until then that the release is due
+	}
 	return n.deletePending(r.ID())
 }
 

@@ -54,8 +54,8 @@ func (r *repairer) mustCompare(m *sandboxState) bool {
 		return true
 	}
 	had := 0
-	if plan := m.entries[0].Plan; plan != nil {
-		had = len(plan.Interfaces)
+	if e := m.entries[0]; e.Plan != nil {
+		had = len(e.Settled().Interfaces)
 	}
 	notInstalled := func(p ovnport.OwnedOVSPort) bool { return !p.Installed }
 	return len(m.ports) != had || len(m.ovsPorts) != had || slices.ContainsFunc(m.ovsPorts, notInstalled)
@@ -185,7 +185,7 @@ func (r *repairer) interfaces(s *agentapi.Sandbox) (has []agentapi.Interface, er
 	if err != nil || e.Plan == nil || e.FailedAttempts > 0 {
 		return nil, err
 	}
-	for _, i := range e.Plan.Interfaces {
+	for _, i := range e.Settled().Interfaces {
 		there, err := linkThere(agentapi.HostVeth(s.ContainerID, i.Name))
 		if err != nil {
 			return nil, err

@@ -134,6 +134,10 @@ func (a *Agent) converse(ctx context.Context, conn *net.UnixConn) error {
 				_ = agentapi.Write(conn, agentapi.Response{Version: agentapi.AnswerVersion(r.Version)})
 				continue
 			}
+			if r.Op == agentapi.OpNextChange { // it asks all the time too
+				a.answerNextChange(ctx, conn, r)
+				continue
+			}
 			if r.Op == agentapi.OpBind && !planned.IsZero() {
 				a.metrics.phases.WithLabelValues(phasePlugin).Observe(time.Since(planned).Seconds())
 			}
@@ -248,6 +252,8 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 		return serveOp(ctx, r, send, func(b *agentapi.CheckRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.check)
 	case agentapi.OpStatus:
 		return serveOp(ctx, r, send, func(b *agentapi.StatusRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.status)
+	case agentapi.OpChange:
+		return serveOp(ctx, r, send, func(b *agentapi.ChangeRequest) *agentapi.Sandbox { return &b.Sandbox }, s, a.change)
 	case agentapi.OpFailedDELs:
 		sandboxOf := func(b *agentapi.FailedDELsRequest) *agentapi.Sandbox { return &b.Sandbox }
 		return serveOp(ctx, r, send, sandboxOf, s, a.listFailedDELs)
@@ -260,10 +266,10 @@ func (a *Agent) dispatch(ctx context.Context, r *agentapi.Request, s *agentapi.S
 }
 
 // catch turns a panic into an error. It has to be deferred, in each goroutine that serves a request.
-func (a *Agent) catch(err *error) {
+func (n *node) catch(err *error) {
 	if cause := recover(); cause != nil {
 		*err = conf.Errorf(conf.CodeInternal, "a defect in ovn-multinet, see the agent's log", "panic: %v", cause)
-		a.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
+		n.log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
 	}
 }
 

@@ -124,6 +124,8 @@ func (n *node) judge(ctx context.Context, m *sandboxState) error {
 		m.why = gone
 	case slices.ContainsFunc(m.entries, func(e *journal.Summary) bool { return e.FailedAttempts > 0 }):
 		m.why = "a DEL has begun, and failed for networks of other plugins"
+	case slices.ContainsFunc(m.entries, func(e *journal.Summary) bool { return len(e.Changing) > 0 }):
+		// A change has removed veths, or has not made them yet. The plugin's next run for the pod goes on.
 	case len(veths) > 0 && len(m.links) == 0:
 		m.why = "its network namespace is gone"
 	}

@@ -16,6 +16,7 @@ import (
 // what other plugins made for them.
 type unattached struct {
 	*node
+	heal     func(*netmodel.Pod)   // gives a pod its networks; nil: nothing on the node can
 	seen     stale.Tracker[string] // UIDs
 	reported map[string]bool       // UIDs whose owners have an Event
 }
@@ -71,6 +72,10 @@ func (u *unattached) tell(p *netmodel.Pod) {
 		u.log.Warn("the plugin's journal has lost a running pod", "pod", p.Namespace+"/"+p.Name)
 		u.source.Event(p, source.Warning, "JournalLost", "the node's journal of this pod's networks is lost: "+
 			"its ports on OVN networks are deleted with the pod, but what other plugins made for it must be deleted by hand")
+		return
+	}
+	if u.heal != nil {
+		u.heal(p)
 		return
 	}
 	u.source.Event(p, source.Warning, "NetworksMissing", "the pod started while ovn-multinet was not chained on this "+

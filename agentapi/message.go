@@ -30,6 +30,9 @@ const (
 	OpGC         = "gc"      // GCRequest → GCResult: lists stale sandboxes for an operator, or deletes what they have
 	OpForget     = "forget"  // ForgetRequest → FailedDEL, with All → FailedDELs: has delegates forgotten
 	OpAlive      = "alive"   // nothing → nothing: the agent answers at once, whatever NB and Open vSwitch do
+	// For pods that run: the program that attaches asks for work, and the plugin what to change of a sandbox.
+	OpNextChange = "next-change" // NextChangeRequest → NextChange: waits for a sandbox whose networks are to change
+	OpChange     = "change"      // ChangeRequest → Change: compares a sandbox with its pod's annotation
 )
 
 // Sandbox identifies the sandbox of a CNI call. Every message has all fields, so that an agent that was restarted
@@ -66,6 +69,8 @@ type PlanRequest struct {
 	Draining bool `json:"draining,omitempty"`
 	// Probing: the plugin opens sockets for the interfaces with a Probe. Older plugins do not.
 	Probing bool `json:"probing,omitempty"`
+	// Present is the outline of what a running pod has: the plan is for the rest of its annotation. nil: the pod starts.
+	Present *Plan `json:"present,omitempty"`
 }
 
 // Draining is the error for a pod with networks on a node from which ovn-multinet is being uninstalled. The plugin
@@ -111,6 +116,8 @@ type Interface struct {
 	Gateways []netip.Addr `json:"gateways,omitempty"`
 	Port     Port         `json:"port"`
 	Position int          `json:"position"` // the index of the attachment in the pod's annotation
+	// Digest is that of the pod's request, without its names: see nad.Request.Digest. Older programs wrote none.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Probe is the search for hosts on a physical network that use the addresses of a pod's interface.
@@ -134,8 +141,9 @@ type Delegate struct {
 	Args         [][2]string                `json:"args,omitempty"`
 	// Device is the pod's device for this attachment; nil: there is none.
 	Device *Device `json:"device,omitempty"`
-	// Position is the index of the attachment in the pod's annotation.
-	Position int `json:"position"`
+	// Position is the index of the attachment in the pod's annotation, Digest that of the pod's request.
+	Position int    `json:"position"`
+	Digest   string `json:"digest,omitempty"`
 	// Warning is a warning for the pod's owner.
 	Warning string `json:"warning,omitempty"`
 }
@@ -194,6 +202,9 @@ type BindRequest struct {
 	Results []json.RawMessage `json:"results,omitempty"`
 	// Devices are the device information of each delegate; null: the delegate has none.
 	Devices []json.RawMessage `json:"devices,omitempty"`
+	// Running: the pod runs already, and Plan has only its new interfaces. The agent writes the network-status when the
+	// journal has them.
+	Running bool `json:"running,omitempty"`
 }
 
 // Release names the ports of a sandbox that the agent has to release. It is a message, and also the content of a file
@@ -205,6 +216,9 @@ type Release struct {
 	// agent finds the ports by their owner.
 	Planned bool   `json:"planned"`
 	Ports   []Port `json:"ports,omitempty"`
+	// Interfaces are the only ones whose ports and OVS ports are released, because the pod keeps the others; empty: all.
+	// Only the message has them; the file does not.
+	Interfaces []string `json:"interfaces,omitempty"`
 	// Abandoned are the delegates that the plugin abandoned without a successful DEL, each with the reason. The agent
 	// logs them. Only the message has them; the file does not.
 	Abandoned []string `json:"dropped,omitempty"`

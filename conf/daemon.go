@@ -49,6 +49,8 @@ type Agent struct {
 	KeepOnPrimary []netip.Prefix
 	// EarlyPorts has the agent write a pod's ports as soon as the pod is bound to the node.
 	EarlyPorts bool
+	// Attach: a program on the node changes the networks of pods that run.
+	Attach bool
 	// ReconcilePeriod is the time between two reconcile passes.
 	ReconcilePeriod time.Duration
 	MetricsAddr     string

@@ -13,6 +13,10 @@ import (
 // AnnotationsCapability is the capability by which container runtimes give the pod's annotations to a plugin.
 const AnnotationsCapability = "io.kubernetes.cri.pod-annotations"
 
+// ChangeCommand is the value of CNI_COMMAND by which the plugin answers no call of the CNI specification, but changes
+// the networks of a pod that runs.
+const ChangeCommand = "CHANGE"
+
 // Defaults of the plugin's conf.
 const (
 	DefaultAgentSocket = "/run/ovn-multinet/agent.sock"

@@ -113,10 +113,10 @@ func (r *Runner) uses(list *conflist, prev json.RawMessage) *libcni.NetworkConfi
 	return list.stubs
 }
 
-// Add runs the ADDs of a plan's delegates in their order. It writes each delegate into the journal before the ADD
-// begins.
+// Add runs the ADDs of a plan's delegates in their order, except those that a running pod has already. It writes each
+// delegate into the journal before the ADD begins.
 func (r *Runner) Add(ctx context.Context, e *journal.Entry) error {
-	for i := range e.Plan.Delegates {
+	for i := e.Begun; i < len(e.Plan.Delegates); i++ {
 		p := &e.Plan.Delegates[i]
 		e.Begun = i + 1
 		if err := r.journal.Write(e); err != nil {

@@ -55,7 +55,7 @@ func All(binDir string) []Image {
 	}
 	return []Image{
 		one(AgentName, "ovn-multinetd"),
-		one(PluginName, "ovn-multinet-install", "ovn-multinet"),
+		one(PluginName, "ovn-multinet-install", "ovn-multinet", "ovn-multinet-attach"),
 		one(ControllerName, "ovn-multinet-controller"),
 	}
 }

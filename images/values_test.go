@@ -41,6 +41,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 	{"agent", "nad-conf-dir", "agent.nadConfDir", "/x/nads", "/x/nads"},
 	{"agent", "cni-args-for-static", "agent.cniArgsForStatic", "true", "true"},
 	{"agent", "early-ports", "agent.earlyPorts", "false", "false"},
+	{"agent", "attach", "attach.enabled", "true", "true"},
 	{"agent", "reconcile-period", "agent.reconcilePeriod", "1m30s", "1m30s"},
 	{"agent", "metrics-address", "agent.metricsAddress", "':9401'", ":9401"},
 	{"controller", "joining-namespaces", "controller.joiningNamespaces", "[a, b]", "a,b"},
@@ -65,7 +66,7 @@ var flagValues = []struct{ programs, flag, value, sample, want string }{
 // otherValues are the values that are not for a flag.
 var otherValues = []string{"distribution", "images.agent", "images.controller", "images.plugin", "images.ovn", "ovn.enabled",
 	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "controller.tolerations", "controller.topologySpreadConstraints", "networks", "tenantRoles",
-	"images.registry", "images.pullPolicy", "images.pullSecrets", "pods.labels", "pods.annotations", "resources.agent", "resources.installer",
+	"images.registry", "images.pullPolicy", "images.pullSecrets", "pods.labels", "pods.annotations", "resources.agent", "resources.installer", "resources.attach",
 	"resources.controller", "resources.database", "resources.northd", "resources.ovsdb", "resources.vswitchd", "resources.ovnController",
 	"resources.certificates", "agent.env", "controller.replicas", "controller.env"}
 

@@ -50,6 +50,14 @@ func (s *Request) String() string { return s.Namespace + "/" + s.Name }
 // ParseRequests parses a pod's networks annotation into requests, in their order. podNamespace is the namespace of NADs
 // that are named without one. primary is the name of the pod's first interface. Every error has code 7.
 func ParseRequests(annotations map[string]string, podNamespace, primary string) ([]Request, error) {
+	return ParseRequestsOf(annotations, podNamespace, primary, nil)
+}
+
+// ParseRequestsOf is ParseRequests for a pod that runs. The requests of the attachments that it has keep the names of
+// their interfaces, whatever their positions are now.
+func ParseRequestsOf(
+	annotations map[string]string, podNamespace, primary string, has []Present,
+) ([]Request, error) {
 	if _, given := annotations[conf.DefaultNetworkAnnotation]; given {
 		return nil, conf.Errorf(conf.CodeInvalidConfig,
 			"the first interface stays with the node's primary CNI plugin; remove the annotation",
@@ -75,6 +83,7 @@ func ParseRequests(annotations map[string]string, podNamespace, primary string) 
 	}
 	requests, err := parse(text, podNamespace)
 	if err == nil {
+		keepNames(requests, has)
 		err = nameInterfaces(requests, primary)
 	}
 	if err != nil {
@@ -221,13 +230,16 @@ func (s *Request) checkNames() error {
 	return nil
 }
 
+// defaultName is the name of the interface of a request that gives none, by its index.
+func defaultName(i int) string { return fmt.Sprintf("net%d", i+1) }
+
 // nameInterfaces sets the default names net1, net2, … by position, and refuses a name that occurs twice.
 func nameInterfaces(requests []Request, primary string) error {
 	owner := map[string]int{}
 	for i := range requests {
 		s := &requests[i]
 		if s.Interface == "" {
-			s.Interface = fmt.Sprintf("net%d", i+1)
+			s.Interface = defaultName(i)
 		}
 		if err := conf.CheckInterfaceName(s.Interface); err != nil {
 			return fmt.Errorf("entry %d (%s): %w", i, s, err)

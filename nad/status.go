@@ -47,7 +47,11 @@ type NetworkStatus struct {
 func Status(primaryNetwork, primaryInterface string, primary *types100.Result, made []Attached) []NetworkStatus {
 	first := resultStatus(primaryNetwork, primaryInterface, primary)
 	first.Default = true
-	status := []NetworkStatus{first}
+	return append([]NetworkStatus{first}, further(made)...)
+}
+
+// further are the entries of the attachments.
+func further(made []Attached) (status []NetworkStatus) {
 	for _, m := range made {
 		s := NetworkStatus{Name: m.Network, Interface: m.Interface}
 		for _, a := range m.Addresses {

@@ -28,10 +28,10 @@ type OVSPort struct {
 	former bool
 }
 
-// Add adds all OVS ports of a sandbox to the integration bridge, in one transaction. If an earlier attempt of the same
-// sandbox left OVS ports, Add deletes these first. Add notes the new rows in ports, for AwaitFlows: the copy of the
-// database may still have the deleted rows, with their flows. supersedes reports whether the sandbox may have the
-// place of another one in the integration bridge.
+// Add adds OVS ports of a sandbox to the integration bridge, in one transaction. If an earlier attempt of the same
+// sandbox left OVS ports with these names, Add deletes these first. Add notes the new rows in ports, for AwaitFlows:
+// the copy of the database may still have the deleted rows, with their flows. supersedes reports whether the sandbox
+// may have the place of another one in the integration bridge.
 func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort, supersedes Supersedes) error {
 	ops, err := v.addOps(ctx, o, ports, supersedes)
 	if err != nil {
@@ -39,7 +39,7 @@ func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort, supersedes Supe
 	}
 	results, err := v.db.Transact(ctx, ops)
 	if refused, ok := errors.AsType[*ovndb.Refused](err); ok && refused.Reason == ovndb.ReasonConstraint {
-		if err := v.Delete(ctx, o.Sandbox); err != nil {
+		if err := v.Delete(ctx, o.Sandbox, hostVeths(ports)...); err != nil {
 			return err
 		}
 		results, err = v.db.Transact(ctx, ops)
@@ -53,6 +53,13 @@ func (v *OVS) Add(ctx context.Context, o Owner, ports []OVSPort, supersedes Supe
 		ports[i].row = results[interfaceOp(i)].UUID.GoUUID
 	}
 	return nil
+}
+
+func hostVeths(ports []OVSPort) (names []string) {
+	for _, p := range ports {
+		names = append(names, p.HostVeth)
+	}
+	return names
 }
 
 // Restore adds the OVS ports of a sandbox that Open vSwitch has lost, and does not change the others. An Interface row
@@ -226,16 +233,17 @@ type deletion struct {
 	cfg  int
 }
 
-// Delete deletes every OVS port of a sandbox. It reads the rows from the database: the copy is empty for a moment
-// after a reconnect.
-func (v *OVS) Delete(ctx context.Context, sandbox string) error {
+// Delete deletes the OVS ports of a sandbox with these names; without a name, every one. It reads the rows from the
+// database: the copy is empty for a moment after a reconnect.
+func (v *OVS) Delete(ctx context.Context, sandbox string, only ...string) error {
 	results, err := v.db.Transact(ctx, []ovsdb.Operation{
-		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid"),
+		ovndb.SelectWith(vswitch.PortTable, "external_ids", keySandbox, sandbox, "_uuid", "name"),
 	})
 	if err != nil {
 		return err
 	}
 	ports, err := ovndb.Rows[vswitch.Port](v.db, results[0])
+	ports = slices.DeleteFunc(ports, func(p *vswitch.Port) bool { return len(only) > 0 && !slices.Contains(only, p.Name) })
 	if err != nil || len(ports) == 0 {
 		return err
 	}

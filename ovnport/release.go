@@ -132,15 +132,40 @@ func (n *NB) releaseSandbox(ctx context.Context, o Owner) error {
 	if err := n.shutOut(ctx, o.Node); err != nil {
 		return err
 	}
+	keys, err := n.portsOfSandbox(ctx, o)
+	if err != nil {
+		return err
+	}
+	return n.ReleaseListed(ctx, o, keys)
+}
+
+// portsOfSandbox returns the row keys of the owner's ports by the port list of its node.
+func (n *NB) portsOfSandbox(ctx context.Context, o Owner) ([]string, error) {
 	list, err := n.readPortList(ctx, o.Node)
 	if err == nil && list == nil {
 		list, err = n.scanPorts(ctx, o.Node)
 	}
+	maps.DeleteFunc(list, func(_, sandbox string) bool { return sandbox != o.Sandbox })
+	return slices.Collect(maps.Keys(list)), err
+}
+
+// ReleaseInterfaces releases the ports of some interfaces of a sandbox whose keys are unknown. Until shutOut has run, a
+// transaction of an earlier attempt may still come.
+func (n *NB) ReleaseInterfaces(ctx context.Context, o Owner, interfaces []string) error {
+	if err := n.shutOut(ctx, o.Node); err != nil {
+		return err
+	}
+	keys, err := n.portsOfSandbox(ctx, o)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	rows, _, err := n.read(ctx, keys)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(list, func(_, sandbox string) bool { return sandbox != o.Sandbox })
-	return n.ReleaseListed(ctx, o, slices.Collect(maps.Keys(list)))
+	return n.ReleaseListed(ctx, o, slices.DeleteFunc(keys, func(key string) bool {
+		return rows[key] == nil || !slices.Contains(interfaces, rows[key].ExternalIDs[keyInterface])
+	}))
 }
 
 // ReleaseListed releases ports whose claims are unknown, and removes them from the port list, also if NB has lost them.

@@ -32,6 +32,9 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	defer cancel()
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: delPatience}
 	defer agent.Close()
+	if len(e.Changing) > 0 { // the pod has the others
+		e = e.Part(e.Settled().Names())
+	}
 	err = wiring.Check(args.Netns, &c.sandbox, e.Plan)
 	if err == nil {
 		err = c.runner().Check(ctx, e)

@@ -436,8 +436,10 @@ func TestMissingPlugin(t *testing.T) {
 	n.must(n.call.journal.Write(e))
 	d := n.call.runner()
 	_, _, del := d.Del(t.Context(), e)
+	check := d.Check(t.Context(), e)
+	e.Begun = 0
 	for what, err := range map[string]error{
-		"ADD": d.Add(t.Context(), e), "CHECK": d.Check(t.Context(), e), "DEL": del,
+		"ADD": d.Add(t.Context(), e), "CHECK": check, "DEL": del,
 		"GC": (&Plugin{}).GC(n.argsOf("", `,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`)),
 	} {
 		t.Run(what, func(t *testing.T) { wantError(t, err, conf.CodeDelegateFailed, "delegate missing:") })

@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // supported are the versions of the CNI specification that the plugin supports.
@@ -20,8 +23,11 @@ var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 // Main answers the CNI call of this process through the skeleton of the CNI library, and returns the exit code. It
 // adds the fields that the skeleton omits from answers (CNI specification, section 5).
 func Main() (exit int) {
-	var stdin []byte
 	plugin := &Plugin{Stdout: os.Stdout}
+	if os.Getenv("CNI_COMMAND") == conf.ChangeCommand {
+		return plugin.mainChange()
+	}
+	var stdin []byte
 	err := skel.PluginMainFuncsWithError(noteInput(plugin.Funcs(), &stdin),
 		versions{version.PluginSupports(supported...)},
 		"ovn-multinet: further interfaces for pods, on OVN networks")
@@ -29,6 +35,31 @@ func Main() (exit int) {
 		return 0
 	}
 	if printErr := printError(os.Stdout, err, versionOf(stdin)); printErr != nil {
+		fmt.Fprintln(os.Stderr, printErr)
+	}
+	return 1
+}
+
+// mainChange runs Change, and returns the exit code. The container and the rest are in the variables of a CNI call, the
+// configuration is the input. CNI_NETNS, CNI_ARGS and prevResult are only for a pod that the journal does not have. An
+// error is printed as that of a CNI call.
+func (p *Plugin) mainChange() (exit int) {
+	stdin, err := io.ReadAll(os.Stdin)
+	if err == nil {
+		args := &skel.CmdArgs{
+			ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Path: os.Getenv("CNI_PATH"),
+			Netns: os.Getenv("CNI_NETNS"), Args: os.Getenv("CNI_ARGS"), StdinData: stdin,
+		}
+		err = edge("CHANGE", p.Change)(args)
+	}
+	if err == nil {
+		return 0
+	}
+	printed, ok := errors.AsType[*types.Error](err)
+	if !ok {
+		printed = types.NewError(types.ErrIOFailure, err.Error(), "")
+	}
+	if printErr := printError(os.Stdout, printed, ""); printErr != nil {
 		fmt.Fprintln(os.Stderr, printErr)
 	}
 	return 1

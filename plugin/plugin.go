@@ -146,6 +146,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 	}
 	failpoint.Hit("leftovers-deleted")
 	e := journal.NewEntry(c.sandbox, c.args.Netns, c.args.Args)
+	e.Primary = c.conf.RawResult
 	if err := c.journal.Write(e); err != nil {
 		return nil, err
 	}
@@ -165,11 +166,7 @@ func (c *call) add() (moved []netip.Addr, err error) {
 func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr, err error) {
 	agent := &agentapi.Client{Socket: c.conf.AgentSocket, Patience: addPatience}
 	defer agent.Close()
-	request := agentapi.PlanRequest{
-		Sandbox: c.sandbox, Sharing: true, Probing: true, Chaining: true, Draining: c.conf.Draining,
-		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...),
-		AllowedIPAM:      append([]string{}, c.conf.AllowedIPAM...),
-	}
+	request := c.planRequest()
 	if c.conf.Annotations != nil {
 		request.Annotations = conf.NetworkAnnotations(c.conf.Annotations)
 	}
@@ -215,6 +212,14 @@ func (c *call) attach(ctx context.Context, e *journal.Entry) (moved []netip.Addr
 		c.note(&c.sandbox, "cannot announce the addresses to the neighbours", "err", err)
 	}
 	return moved, nil
+}
+
+func (c *call) planRequest() agentapi.PlanRequest {
+	return agentapi.PlanRequest{
+		Sandbox: c.sandbox, Sharing: true, Probing: true, Chaining: true, Draining: c.conf.Draining,
+		AllowedDelegates: append([]string{}, c.conf.AllowedDelegates...),
+		AllowedIPAM:      append([]string{}, c.conf.AllowedIPAM...),
+	}
 }
 
 // make does the work in the pod's namespace: the interfaces on OVN networks, then the delegates, then the routes

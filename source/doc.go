@@ -23,6 +23,9 @@ type Changes struct {
 	// Migrated is called for each pod of the node that is the target of a live migration, when the guest runs in it. A
 	// folder calls it for such pods of all nodes.
 	Migrated func(*netmodel.Pod)
+	// Networks is called for each pod of the node whose annotations of networks were edited, after the source runs. A
+	// folder calls it for pods of all nodes.
+	Networks func(*netmodel.Pod)
 	// Nodes is called when a node was created or deleted, or when its labels changed.
 	Nodes func()
 	// The following are for a controller that serves policies and Services. If Policy is nil, the others are not called.

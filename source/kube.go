@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 
 	nadclient "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/client/clientset/versioned"
@@ -140,15 +141,40 @@ func (k *Kube) watchPods(node string, changes Changes) error {
 		UpdateFunc: func(old, now any) {
 			if uidOf(old) != uidOf(now) { // the informer missed a deletion
 				k.tellEnd(old)
+			} else if networksEdited(old, now) {
+				k.rejectHostNetwork(now)
 			}
 		},
 		DeleteFunc: k.tellEnd,
 	})
-	if changes.Migrated != nil {
-		_, also := informer.AddEventHandler(onMigrated(changes.Migrated))
+	for _, handler := range ofPods(changes) {
+		_, also := informer.AddEventHandler(handler)
 		err = errors.Join(err, also)
 	}
 	return errors.Join(err, informer.SetTransform(trimPod))
+}
+
+// ofPods are the handlers of pods that a folder has too.
+func ofPods(changes Changes) (handlers []cache.ResourceEventHandler) {
+	if changes.Migrated != nil {
+		handlers = append(handlers, onMigrated(changes.Migrated))
+	}
+	if changes.Networks != nil {
+		handlers = append(handlers, cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
+			if p, ok := now.(*corev1.Pod); ok && !p.Spec.HostNetwork && networksEdited(old, now) {
+				changes.Networks(fromPod(p))
+			}
+		}})
+	}
+	return handlers
+}
+
+// networksEdited reports whether the annotations of a pod's networks differ.
+func networksEdited(old, now any) bool {
+	was, ok := old.(*corev1.Pod)
+	is, also := now.(*corev1.Pod)
+	return ok && also && was.UID == is.UID &&
+		!maps.Equal(conf.NetworkAnnotations(was.Annotations), conf.NetworkAnnotations(is.Annotations))
 }
 
 // arrived replaces the value of conf.MigratedAnnotation, which is a time.
@@ -225,6 +251,15 @@ func (k *Kube) warnHostNetwork(obj any) {
 	if ok && p.Spec.HostNetwork && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
 		k.Event(fromPod(p), Warning, "NetworksIgnored",
 			"the pod is in the host's network and gets no further interfaces; remove hostNetwork or the annotation")
+	}
+}
+
+// rejectHostNetwork is warnHostNetwork for a pod whose annotation was edited.
+func (k *Kube) rejectHostNetwork(obj any) {
+	p, ok := obj.(*corev1.Pod)
+	if ok && p.Spec.HostNetwork && len(conf.NetworkAnnotations(p.Annotations)) > 0 {
+		k.Event(fromPod(p), Warning, "InterfaceAddRejected",
+			"the pod is in the host's network and gets no further interfaces; remove the annotation")
 	}
 }
 

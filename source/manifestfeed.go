@@ -13,6 +13,27 @@ type fed struct {
 	handler cache.ResourceEventHandler
 }
 
+// handlers calls several handlers.
+type handlers []cache.ResourceEventHandler
+
+func (h handlers) OnAdd(obj any, initial bool) {
+	for _, one := range h {
+		one.OnAdd(obj, initial)
+	}
+}
+
+func (h handlers) OnUpdate(old, now any) {
+	for _, one := range h {
+		one.OnUpdate(old, now)
+	}
+}
+
+func (h handlers) OnDelete(obj any) {
+	for _, one := range h {
+		one.OnDelete(obj)
+	}
+}
+
 // newFeeds returns a feed for each kind.
 func newFeeds(changes Changes) map[manifestKind]*fed {
 	feeds := map[manifestKind]*fed{}
@@ -21,9 +42,7 @@ func newFeeds(changes Changes) map[manifestKind]*fed {
 			cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace()), cache.ResourceEventHandlerFuncs{},
 		}
 	}
-	if changes.Migrated != nil {
-		feeds[podKind].handler = onMigrated(changes.Migrated)
-	}
+	feeds[podKind].handler = handlers(ofPods(changes))
 	if changes.NAD != nil {
 		feeds[nadKind].handler = onNADs(changes.NAD)
 	}

@@ -64,6 +64,9 @@ func command(run func(context.Context, conf.Agent) error) *cobra.Command {
 		"time between two reconcile passes; what every pass of a whole period saw as stale is deleted")
 	flags.BoolVar(&c.EarlyPorts, "early-ports", true,
 		"write a pod's ports as soon as the pod is bound to this node, before the runtime asks for them")
+	flags.BoolVar(&c.Attach, "attach", false,
+		"change the networks of running pods when their annotation changes; the program ovn-multinet-attach must run on "+
+			"the node")
 	daemon.CommonFlags(flags, &c.LogLevel, &c.MetricsAddr)
 	cmd.AddCommand(forgetCommand(), gcCommand(), nbCommand(), readyCommand(), aliveCommand())
 	return cmd
@@ -76,13 +79,16 @@ func run(ctx context.Context, c conf.Agent) error {
 	log := daemon.Logger(c.LogLevel)
 	var a *agent.Agent
 	var before []*netmodel.Pod // a folder has pods before there is an agent
-	changes := source.Changes{Migrated: func(p *netmodel.Pod) {
-		if a == nil {
-			before = append(before, p)
-		} else {
-			a.PodMigrated(p)
-		}
-	}}
+	changes := source.Changes{
+		Migrated: func(p *netmodel.Pod) {
+			if a == nil {
+				before = append(before, p)
+			} else {
+				a.PodMigrated(p)
+			}
+		},
+		Networks: func(p *netmodel.Pod) { a.NetworksEdited(p) },
+	}
 	if c.EarlyPorts {
 		changes.Bound = func(p *netmodel.Pod) { a.PodBound(p) }
 	}

@@ -52,6 +52,7 @@ type Node struct {
 
 	OVSDB, VSwitchd, OVNController *Process
 	Agent                          *Process // nil until StartAgent
+	Attach                         *Process // nil until StartAttach
 	AgentArgs                      []string // beside the lab's own; taken by StartAgent
 	NBEndpoint                     string   // where the agent finds NB, if not at the lab's; taken by StartAgent
 

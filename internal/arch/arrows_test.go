@@ -61,6 +61,7 @@ var arrows = map[string][]string{
 	"agent":                    {"netmodel", "agent/denied", "agent/probe", "conf", "nad", "agentapi", "node/journal", "sriov", "sriov/deviceinfo", "ovnport", "ovnnet/ended", "ovnnet/gateway", "ovnnet/nodesubnet", "ovnnet/nbrows", "ovnnet/pathmtu", "ovnnet/uplinks", "ovndb/...", "netmodel/policy", "source", "internal/failpoint", "node/linkmtu", "ovnport/uplink", "internal/stale"},
 	"agent/denied":             {"ovndb", "ovnport"},
 	"agent/probe":              {},
+	"node/attach":              {"agentapi", "conf", "node/cniexec"},
 	"node/install":             {"conf", "agentapi", "node/journal", "node/cniexec", "internal/plainfile"},
 	"ovnrun":                   {"conf", "netmodel", "ovnrun/authority", "ovndb/members", "internal/unixctl"},
 	"ovnrun/authority":         {"conf", "netmodel", "ovndb/members"},
@@ -95,6 +96,7 @@ var arrows = map[string][]string{
 
 	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "kubectl/convert", "kubectl/lint", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
+	"cmd/ovn-multinet-attach":     {"conf", "node/attach", "internal/program"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
 	"cmd/ovn-multinet-install":    {"conf", "node/install", "node/nodefacts", "internal/program"},
 	"cmd/ovn-multinet-controller": {"netmodel", "netmodel/entry", "conf", "source", "controller", "controller/entries", "controller/ipamclaims", "controller/outside", "controller/pods", "controller/policies", "controller/services", "controller/stalenodes", "ovndb", "ovndb/members", "ovnport", "ovnrun/...", "controller/configfile", "internal/daemon", "controller/leader", "internal/program", "kubectl/uninstall"},

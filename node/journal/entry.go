@@ -21,6 +21,11 @@ type Summary struct {
 	// FailedAttempts counts the failed attempts to delete the delegates. LastError is the error of the last attempt.
 	FailedAttempts int    `json:"complaints,omitempty"`
 	LastError      string `json:"complaint,omitempty"`
+	// Changing are the interfaces of a pod that runs which a call is adding or removing, or has left half-way: they are
+	// not the pod's. Those that the plan does not have may have ports all the same.
+	Changing []string `json:"changing,omitempty"`
+	// Changed: the pod's networks were changed while it ran, so its network-status may be older than the entry.
+	Changed bool `json:"changed,omitempty"`
 	// Began is when the ADD began, by which the agent knows the newer one of two sandboxes of a pod.
 	Began Moment `json:"began,omitzero"`
 	// Written is the time when the file was written.
@@ -42,6 +47,9 @@ type Entry struct {
 	// DEL, the runtime does not name the pod.
 	NetNS string `json:"netns,omitempty"`
 	Args  string `json:"args,omitempty"`
+	// Primary is the CNI result of the primary network, for the network-status of a pod whose networks change while it
+	// runs. Older versions wrote none.
+	Primary json.RawMessage `json:"primary,omitempty"`
 	// Routes are the routes of the primary interface before the plugin changed them; nil: it did not change them.
 	Routes [][]byte `json:"routes,omitzero"`
 	// Damaged: the file cannot be read or does not parse. Only the sandbox is known, and the agent finds its ports by

@@ -15,11 +15,12 @@ import (
 
 // Release is what the agent has to release for an entry; nil: nothing.
 func (e *Summary) Release() *agentapi.Release {
-	if e.Plan != nil && len(e.Plan.Interfaces) == 0 {
+	planned := e.Plan != nil && !e.unplanned()
+	if planned && len(e.Plan.Interfaces) == 0 {
 		return nil
 	}
-	r := &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: e.Plan != nil}
-	if e.Plan != nil {
+	r := &agentapi.Release{Version: agentapi.Version, Sandbox: e.Sandbox, Planned: planned}
+	if planned {
 		for _, i := range e.Plan.Interfaces {
 			r.Ports = append(r.Ports, i.Port)
 		}

@@ -3,6 +3,7 @@ package wiring
 import (
 	"errors"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -36,4 +37,18 @@ func CheckNetns(path string) error {
 	return conf.Errorf(conf.CodeEnvironment, "the runtime must name the network namespace of the pod; "+
 		"for a pod in the host's network it calls no CNI plugin",
 		"CNI_NETNS %s is the network namespace of the node itself", path)
+}
+
+// CheckRunning refuses the path of a running pod's network namespace that may lead to another one: no call of the
+// runtime says now that it is the pod's.
+func CheckRunning(path string) error {
+	switch {
+	case strings.HasPrefix(path, "/proc/"):
+		return conf.Errorf(conf.CodeEnvironment, "delete the pod, so that it is made again",
+			"the runtime names network namespaces by processes (%s), and the process may be another one by now", path)
+	case path == "" || NetnsGone(path):
+		return conf.Errorf(conf.CodeTryAgain, "the runtime makes the pod's sandbox again",
+			"the pod's network namespace %s is gone", path)
+	}
+	return CheckNetns(path)
 }
