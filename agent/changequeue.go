@@ -23,7 +23,7 @@ const (
 	changesOfNamespace      = 64
 	changePeriodOfNamespace = 100 * time.Millisecond
 	// firstPause is the pause before a failed change is tried again. It doubles with each further failure.
-	firstPause, longestPause = time.Second, time.Minute
+	firstPause, longestPause = time.Second, 30 * time.Second
 	// comparePause is the pause before a pod is compared again whose sandbox a call of the plugin holds, or whose turn has
 	// not come.
 	comparePause = 300 * time.Millisecond

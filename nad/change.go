@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
@@ -33,7 +34,14 @@ func (c *Change) Nothing() bool { return len(c.Remove)+len(c.Add) == 0 }
 func (s *Request) Digest() string {
 	meaning := *s
 	meaning.Namespace, meaning.Name, meaning.Interface = "", "", ""
-	text, err := json.Marshal(meaning) // it sorts the keys of cni-args
+	var ips []string // a prefix without a length has no text of its own
+	for _, ip := range s.IPs {
+		ips = append(ips, fmt.Sprintf("%s/%d", ip.Addr(), ip.Bits()))
+	}
+	text, err := json.Marshal(struct { // it sorts the keys of cni-args
+		Request
+		IPs []string
+	}{meaning, ips})
 	if err != nil {
 		return "" // no text of a pod leads here: cni-args were parsed
 	}

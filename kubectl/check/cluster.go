@@ -27,6 +27,7 @@ const (
 	controllerApp              = "ovn-multinet-controller"
 	centralApp                 = "ovn-multinet-ovn-central"
 	nodeApp                    = "ovn-multinet-ovn-node"
+	attachApp                  = "ovn-multinet-attach"
 	installerContainer         = "installer"
 	nadGroup                   = "k8s.cni.cncf.io"
 	nadResource                = "network-attachment-definitions"

@@ -43,6 +43,14 @@ func (c *Cluster) checkOVN() (all []Finding) {
 	return all
 }
 
+// checkAttach judges the pods that change the networks of running pods, if the operator has enabled them.
+func (c *Cluster) checkAttach() []Finding {
+	if d := c.daemonSet("attach"); d != nil {
+		return c.checkDaemons("attach", d, attachApp, "correct its nodeSelector, or label the nodes")
+	}
+	return nil
+}
+
 // checkDaemons judges the pods of a DaemonSet of ours: one on each node that its selector chooses. fix is what to do if
 // it chooses none.
 func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string) (all []Finding) {
@@ -145,6 +153,7 @@ type containerOf struct{ app, container string }
 var programsOfPods = map[containerOf]struct{ name, binary string }{
 	{agentApp, "agent"}:            {"agent", "/ovn-multinetd"},
 	{agentApp, installerContainer}: {"installer", "/ovn-multinet-install"},
+	{attachApp, "attach"}:          {"attach", "/ovn-multinet-attach"},
 	{controllerApp, "controller"}:  {"controller", "/ovn-multinet-controller"},
 	{centralApp, "nb"}:             {"ovn-central", "/ovn-multinet-ovn"},
 	{nodeApp, "controller"}:        {"ovn-node", "/ovn-multinet-ovn"},

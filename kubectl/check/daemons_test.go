@@ -35,11 +35,15 @@ func ownOVN(t *testing.T) *Cluster {
 		"ovn-central": {centralApp, map[string]string{"ovn-multinet/central": "true"}, []string{"node1"}, []string{"nb", "sb", "northd"}},
 		"ovn-node": {nodeApp, map[string]string{"kubernetes.io/os": "linux"}, []string{"node1", "node2"},
 			[]string{"ovsdb", "vswitchd", "controller"}},
+		"attach": {attachApp, map[string]string{"kubernetes.io/os": "linux"}, []string{"node1", "node2"}, []string{"attach"}},
 	} {
 		d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
 		d.Spec.Template.Spec.NodeSelector = part.selector
 		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "vswitchd", Args: []string{"vswitchd",
 			"--bridge=br-int", "--datapath=kernel", "--tunnel-interface=eth1"}}}
+		if name == "attach" {
+			d.Spec.Template.Spec.Containers[0].Image = "localhost/ovn-multinet-plugin:dev"
+		}
 		c.add(d)
 		for _, node := range part.nodes {
 			p := podOf(part.app, name+"-"+node, node)
@@ -80,6 +84,11 @@ func TestOwnOVN(t *testing.T) {
 		{"ovn-controller hangs", func(c *Cluster) { c.fails("ovn-node-node2", "controller", hangs) }, []string{
 			"error ovn-nodes: running and not ready, as the probes say: controller on node2",
 		}},
+		{"the program that attaches does not run", func(c *Cluster) {
+			c.fails("attach-node2", "attach", func(s *corev1.ContainerStatus) {
+				s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}
+			})
+		}, []string{"error attach: container attach waits: CrashLoopBackOff back-off on node2"}},
 		{"northd hangs", func(c *Cluster) { c.fails("ovn-central-node1", "northd", hangs) }, []string{
 			"error ovn-databases: running and not ready, as the probes say: northd on node1",
 		}},
@@ -101,7 +110,7 @@ func TestOwnOVN(t *testing.T) {
 		{"a pod that is being deleted", func(c *Cluster) {
 			now := metav1.Now()
 			c.Pods[len(c.Pods)-1].DeletionTimestamp = &now
-		}, []string{"error ovn-"}},
+		}, []string{"error "}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

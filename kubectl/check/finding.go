@@ -53,6 +53,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"subnets", "networks do not overlap the cluster's own networks"},
 	{"keep-on-primary", "`agent.keepOnPrimary` has the networks of pods and Services"},
 	{"agents", "the agent and the installer are ready on each node"},
+	{"attach", "the program that changes the networks of running pods runs on each node, if `attach.enabled`"},
 	{"controllers", "the controllers are ready"},
 	{"leader", "one of the controllers leads"},
 	{"ovn-databases", "OVN's databases and `ovn-northd` answer on each node that has them"},

@@ -15,7 +15,7 @@ func (c *Cluster) checkSecond() (all []Finding) {
 	const what, fix = "second-install", "delete the second one: a cluster has one ovn-multinet, in namespace " + Namespace
 	for i := range c.DaemonSets {
 		d := &c.DaemonSets[i]
-		if isOurs(d) && (d.Namespace != Namespace || d.Name != "agent") {
+		if isOurs(d) && (d.Namespace != Namespace || d.Name != "agent" && d.Name != "attach") {
 			all = append(all, fault(what, fix, "DaemonSet %s/%s runs agent or installer too", d.Namespace, d.Name))
 		}
 	}
@@ -86,6 +86,7 @@ func (c *Cluster) checkRunning() (all []Finding) {
 	} else {
 		all = append(all, ok("controllers", "%d of %d are ready", d.Status.ReadyReplicas, replicas))
 	}
+	all = append(all, c.checkAttach()...)
 	all = append(all, c.checkOVN()...)
 	all = append(all, c.checkAuthority(time.Now())...)
 	all = append(all, c.checkStartupTaints()...)

@@ -47,7 +47,7 @@ func (c *Cluster) checkUpdates() (all []Finding) {
 			all = append(all, pending(what, "%d of %d pods of %s have the latest version", updated, wanted, name))
 		}
 	}
-	sets := []*appsv1.DaemonSet{c.Agents}
+	sets := []*appsv1.DaemonSet{c.Agents, c.daemonSet("attach")}
 	if c.bringsOVN() {
 		sets = append(sets, c.daemonSet("ovn-central"), c.daemonSet("ovn-node"))
 	}

@@ -1,0 +1,150 @@
+//go:build kube
+
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+)
+
+// networksKey is the annotation of a pod's networks.
+const networksKey = "k8s.v1.cni.cncf.io/networks"
+
+// TestRunningPods: on the default installation with attach.enabled, the networks of running pods follow their annotation,
+// and pods that started before the installation get theirs.
+func TestRunningPods(t *testing.T) {
+	t.Parallel()
+	w := bareWorld(t, kube.Options{Nodes: 2, WithoutOVN: true})
+	w.Must(w.LoadImages(w.Ctx))
+	w.Must(w.Apply(w.Ctx, pod("early", "node1", "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/early"))
+	w.Must(w.InstallChart(w.Ctx, readmeValues+"attach: {enabled: true}\n"))
+	w.healthy()
+	w.Must(w.Apply(w.Ctx, nad("blue", `{"type":"ovn-multinet","subnets":"10.61.0.0/24,fd61::/64"}`)+
+		nad("green", `{"type":"ovn-multinet","subnets":"10.62.0.0/24"}`)+pod("peer", "node2", "blue,green")+pod("plain", "node1", "")))
+	w.Must(w.WaitReady(w.Ctx, "default/peer", "default/plain"))
+	peer := w.links("peer")
+	w.run("started before the installation", func(w *world) {
+		w.changesTo("early", "eth0", "net1")
+		w.reaches("early", "net1", peer["net1"].ips()[0])
+		w.Must(w.Apply(w.Ctx, pod("again", "node1", "blue")))
+		w.Must(w.WaitReady(w.Ctx, "default/again"))
+	})
+	w.run("as KubeVirt adds and removes an interface", func(w *world) {
+		const nic = "pod9a6a0c3b4d8"
+		others := []*stream{w.stream("again", "net1", peer["net1"].ips()[0]), w.stream("again", "eth0", peer["eth0"].ips()[0])}
+		w.annotated("again", `[{"name":"blue","namespace":"default"},{"name":"green","namespace":"default","mac":"02:12:34:56:78:9a","interface":"`+nic+`"}]`)
+		w.changesTo("again", "eth0", "net1", nic)
+		w.reaches("again", nic, peer["net2"].ips()[0])
+		if mac := w.links("again")[nic].MAC; mac != "02:12:34:56:78:9a" {
+			w.T.Errorf("%s has the MAC %s", nic, mac)
+		}
+		w.eventOf("again", "Normal", "AddedInterface", nic+" on default/green")
+		// KubeVirt gives the interface another name in the pod, and a dummy has the old one.
+		within := w.within("node1", "again")
+		for _, command := range []string{"link set " + nic + " down", "link set " + nic + " name nic", "link add " + nic + " type veth peer other"} {
+			_, err := within(w.Ctx, append([]string{"ip"}, strings.Fields(command)...)...)
+			w.Must(err)
+		}
+		w.annotated("again", "blue")
+		w.until(func() error {
+			if n := len(w.status("again")); n != 2 {
+				return fmt.Errorf("the status has %d entries", n)
+			}
+			return nil
+		})
+		if links := w.links("again"); links["nic"].Name != "" {
+			w.T.Errorf("the interface is still there: %+v", links)
+		}
+		w.eventOf("again", "Normal", "RemovedInterface", nic+" from default/green")
+		for _, s := range others {
+			w.Must(s.lostNothing(w.Ctx))
+			s.close()
+		}
+	})
+	w.run("a pod without networks", func(w *world) {
+		w.annotated("plain", `[{"name":"blue","interface":"x1"}]`)
+		w.changesTo("plain", "eth0", "x1")
+		w.reaches("plain", "x1", peer["net1"].ips()[0])
+		w.kubectl("annotate", "pod", "plain", networksKey+"-")
+		w.changesTo("plain", "eth0")
+		w.annotated("plain", "blue,missing")
+		w.eventOf("plain", "Warning", "FailedAddingInterface", "network default/missing is not found")
+		w.annotated("plain", "blue")
+		w.changesTo("plain", "eth0", "net1")
+	})
+	w.run("a pod in the host's network", func(w *world) {
+		manifest := strings.Replace(pod("host", "node1", ""), "spec:", "spec:\n  hostNetwork: true", 1)
+		manifest = strings.Replace(manifest, "args: [serve]", "args: [serve, -port, \"18080\"]", 1)
+		w.Must(w.Apply(w.Ctx, strings.Replace(manifest, "port: 8080", "port: 18080", 1)))
+		w.Must(w.WaitReady(w.Ctx, "default/host"))
+		w.annotated("host", "blue")
+		w.eventOf("host", "Warning", "InterfaceAddRejected", "host's network")
+	})
+	w.run("deleted", func(w *world) {
+		w.kubectl("delete", "pod", "early", "again", "plain", "host")
+		w.until(func() error {
+			out := w.multinet("nbctl", "--", "--bare", "--columns=name", "find", "Logical_Switch_Port", "type=\"\"")
+			names := strings.Fields(out)
+			slices.Sort(names)
+			if want := []string{"default/peer/net1", "default/peer/net2"}; !slices.Equal(names, want) {
+				return fmt.Errorf("ports %q, want %q", names, want)
+			}
+			return nil
+		})
+	})
+	w.run("switched off", func(w *world) {
+		w.Must(w.InstallChart(w.Ctx, readmeValues))
+		w.until(func() error {
+			sets, err := w.Client.AppsV1().DaemonSets("ovn-multinet").List(w.Ctx, metav1.ListOptions{FieldSelector: "metadata.name=attach"})
+			if err == nil && len(sets.Items) > 0 {
+				err = fmt.Errorf("the DaemonSet attach is there")
+			}
+			return err
+		})
+		w.healthy()
+		w.annotated("peer", "blue")
+		w.eventOf("peer", "Warning", "NetworksNotChanged", "attach.enabled")
+		w.kubectl("delete", "pod", "peer")
+	})
+}
+
+// annotated edits the networks of a pod.
+func (w *world) annotated(name, networks string) {
+	w.T.Helper()
+	w.kubectl("annotate", "pod", name, "--overwrite", networksKey+"="+networks)
+}
+
+// changesTo waits until the network-status of a pod names these interfaces, and compares them with the kernel's.
+func (w *world) changesTo(name string, want ...string) {
+	w.T.Helper()
+	w.until(func() error {
+		p := w.getPod("default/" + name)
+		if p.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
+			return fmt.Errorf("pod %s has no network-status", name)
+		}
+		var names []string
+		for _, s := range statusOf(w, p) {
+			names = append(names, s.Interface)
+		}
+		if !slices.Equal(names, want) {
+			return fmt.Errorf("pod %s has %q, want %q", name, names, want)
+		}
+		return nil
+	})
+	links := w.links(name)
+	if len(links) != len(want) {
+		w.T.Errorf("pod %s has %d links, want %q", name, len(links), want)
+	}
+	for _, s := range w.status(name) {
+		if l := links[s.Interface]; s.Mac != l.MAC || !slices.Equal(s.IPs, l.ips()) || s.Mtu != 0 && s.Mtu != l.MTU {
+			w.T.Errorf("pod %s: status %+v, kernel %+v", name, s, l)
+		}
+	}
+}
