@@ -79,6 +79,7 @@ type pods struct {
 	claims      map[string]*netmodel.IPAMClaim // by "<namespace>/<name>"
 	claimReads  int
 	ended       bool // the pod has
+	runs        bool // a container of the pod does
 
 	onFetch func()            // called by LiveNAD; nil: nothing
 	newer   map[string]string // configurations that only LiveNAD has yet
@@ -115,7 +116,7 @@ func (p *pods) Pod(_ context.Context, namespace, name, _ string) (*netmodel.Pod,
 		return nil, source.ErrNotFound
 	}
 	pod := &netmodel.Pod{Namespace: namespace, Name: name, UID: "u-1", Node: "node1", Annotations: p.annotations,
-		Labels: p.labels, Ports: p.ports}
+		Labels: p.labels, Ports: p.ports, Running: p.runs}
 	if p.anyUID {
 		pod.UID = ""
 	}

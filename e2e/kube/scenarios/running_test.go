@@ -65,7 +65,6 @@ func TestRunningPods(t *testing.T) {
 		w.eventOf("again", "Normal", "RemovedInterface", nic+" from default/green")
 		for _, s := range others {
 			w.Must(s.lostNothing(w.Ctx))
-			s.close()
 		}
 	})
 	w.run("a pod without networks", func(w *world) {
