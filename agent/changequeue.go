@@ -85,7 +85,9 @@ func (c *changes) queue(p *podChange, pod *netmodel.Pod, has []agentapi.Attachme
 	case !c.limits.allow(now, podID(pod), pod.Namespace):
 		p.due = now.Add(comparePause)
 	default:
-		p.had = has
+		if p.failures == 0 {
+			p.had = has
+		}
 		p.given = agentapi.Sandbox{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID}
 		if p.sandbox != nil {
 			p.given = *p.sandbox

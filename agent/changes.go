@@ -368,12 +368,12 @@ func (c *changes) statusNow(s *agentapi.Sandbox) ([]byte, error) {
 func (c *changes) tellEnd(
 	p *podChange, pod *netmodel.Pod, e *journal.Summary, end *agentapi.ChangeEnded,
 ) (failed bool) {
-	has := e.Settled().List()
+	has, left := e.Settled().List(), e.Plan.List() // what a failed removal left is not gone yet
 	without := func(all []agentapi.Attachment, name string) bool {
 		return !slices.ContainsFunc(all, func(a agentapi.Attachment) bool { return a.Interface == name })
 	}
 	for _, at := range p.had {
-		if without(has, at.Interface) {
+		if without(left, at.Interface) {
 			p.status = true
 			c.source.Event(pod, source.Normal, "RemovedInterface",
 				fmt.Sprintf("removed %s from %s", at.Interface, at.Network))
@@ -385,7 +385,9 @@ func (c *changes) tellEnd(
 			c.source.Event(pod, source.Normal, "AddedInterface", "added "+attachedMessage(only(e.Plan, at.Interface)))
 		}
 	}
-	p.had = has
+	p.had = append(has, slices.DeleteFunc(p.had, func(at agentapi.Attachment) bool {
+		return without(left, at.Interface) || !without(has, at.Interface)
+	})...)
 	err := end.Error.Err(false)
 	if err == nil {
 		p.failures = 0

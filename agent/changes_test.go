@@ -148,8 +148,8 @@ func TestSameMeaning(t *testing.T) {
 		c.edit(fmt.Sprintf(`[{"namespace":"shop","name":"blue",%s"example.org/n":%d}]`, strings.Repeat(" ", i), i))
 	}
 	c.told()
-	if _, writes, _ := c.source.statusCounts(); writes != 0 || c.given() != nil || c.proxy.Counts().Transactions != 0 {
-		t.Errorf("%d writes of the status, %d transactions", writes, c.proxy.Counts().Transactions)
+	if _, writes, _ := c.source.statusCounts(); writes != 0 || c.given() != nil || c.proxy.Counts().Operations != 0 {
+		t.Errorf("%d writes of the status, %d operations", writes, c.proxy.Counts().Operations)
 	}
 }
 
@@ -167,6 +167,11 @@ func TestRefusedEdit(t *testing.T) {
 	c.edit("green@net1")
 	c.told("Warning InterfaceChangeRefused: interface net1", "Warning InterfaceChangeRefused: annotation",
 		"Warning InterfaceChangeRefused: interface net1")
+	c.edit("blue")
+	c.edit("green@net1")
+	if _, events := c.source.told(); len(events) != 4 {
+		t.Errorf("an edit that is refused again, after it was taken back, is not told: %q", events)
+	}
 	if c.given() != nil {
 		t.Error("a refused edit is handed out")
 	}
@@ -227,9 +232,13 @@ func TestFailedRemoval(t *testing.T) {
 	c.has("blue,blue", func(e *journal.Entry) { e.Changing = []string{"net2"} })
 	c.ended(&agentapi.ChangeEnded{Sandbox: s, Error: &agentapi.Error{Code: conf.CodeTryAgain, Msg: "NB is away"}})
 	c.step(0)
-	c.told("Normal RemovedInterface: removed net2", "Warning FailedRemovingInterface: NB is away")
+	c.told("Warning FailedRemovingInterface: NB is away")
 	c.edit("blue")
-	c.mustGive() // what is left half-way is reason enough
+	s = c.mustGive() // what is left half-way is reason enough
+	c.has("blue", func(e *journal.Entry) { e.Changed = true })
+	c.ended(&agentapi.ChangeEnded{Sandbox: s})
+	c.step(0)
+	c.told("Warning FailedRemovingInterface: NB is away", "Normal RemovedInterface: removed net2")
 }
 
 // TestStatusFails: a network-status that cannot be written is written later. The interfaces stay, and are not made again.
@@ -242,7 +251,12 @@ func TestStatusFails(t *testing.T) {
 	c.source.noStatus = errors.New("conflict")
 	c.ended(&agentapi.ChangeEnded{Sandbox: s})
 	c.step(0)
+	c.source.noStatus = nil
 	c.step(firstPause)
+	if status, _, _ := c.source.statusCounts(); !strings.Contains(status, "x1") {
+		t.Errorf("status %s", status)
+	}
+	c.source.noStatus = errors.New("conflict")
 	c.edit("blue,blue@x1,blue@x2")
 	s = c.mustGive()
 	c.has("blue,blue@x1,blue@x2", func(e *journal.Entry) { e.Changed = true })
@@ -271,9 +285,15 @@ func TestAgentRestarted(t *testing.T) {
 			c.compareAll(t.Context(), all)
 			c.step(0)
 		}
+		c.edit(" blue")
 		if _, writes, _ := c.source.statusCounts(); writes != want {
 			t.Errorf("changed %v: %d writes of the status", changed, writes)
 		}
+		if c.compareAll(t.Context(), nil); len(c.changes.pods) != 0 {
+			t.Error("a pod without a sandbox is kept")
+		}
+		c.compareAll(t.Context(), all)
+		c.step(0)
 		c.source.annotations = map[string]string{conf.NetworksAnnotation: "blue,blue"}
 		c.compareAll(t.Context(), all) // an edit that nobody told
 		c.step(0)
@@ -369,6 +389,13 @@ func TestChangeLimits(t *testing.T) {
 	if n := allowed("a", "shop", 100); n != changesOfPod {
 		t.Errorf("a pod changes %d times at once", n)
 	}
+	rest := 0
+	for i := range changesOfNamespace {
+		rest += allowed(fmt.Sprint("c", i), "shop", 1)
+	}
+	if rest != changesOfNamespace-changesOfPod {
+		t.Errorf("a pod that may not change uses up what its namespace has: %d are left", rest)
+	}
 	now = now.Add(changePeriodOfPod)
 	if n := allowed("a", "shop", 100); n != 1 {
 		t.Errorf("a pod changes %d times in its period", n)
@@ -390,18 +417,13 @@ func TestChangeLimits(t *testing.T) {
 	c := newChanger(t)
 	c.has("blue", nil)
 	given := 0
-	for range 2 * changesOfPod {
-		c.edit("blue,blue")
-		if s := c.given(); s != nil {
-			given++
-			c.ended(&agentapi.ChangeEnded{Sandbox: *s})
-			c.step(0)
-			if c.given() != nil {
-				given++
-			}
-		}
+	c.edit("blue,blue")
+	for s := c.given(); s != nil && given < 10*changesOfPod; s = c.given() { // each run changes nothing
+		given++
+		c.ended(&agentapi.ChangeEnded{Sandbox: *s})
+		c.step(0)
 	}
-	if given > changesOfPod {
+	if given < changesOfPod || given > 2*changesOfPod {
 		t.Errorf("handed out %d times", given)
 	}
 }

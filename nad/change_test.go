@@ -53,6 +53,7 @@ func TestCompare(t *testing.T) {
 			`[{"name":"blue","ips":["10.1.0.6"]}]`, "net1", ""},
 		{"the keys of cni-args in another order", `[{"name":"blue","cni-args":{"a":1,"b":{"c":[1,2]}}}]`,
 			`[{"name":"blue","cni-args":{"b":{"c":[1,2]},"a":1}}]`, "", ""},
+		{"a default name is that of the position", "green@a", "green@a,six", "", "net2"},
 		{"a name that a default name would have", "blue", "green@net2,blue,six", "", "net2 net3"},
 	}
 	for _, tt := range tests {

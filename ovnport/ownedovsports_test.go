@@ -146,3 +146,29 @@ func TestPluggedWithoutAnAnswer(t *testing.T) {
 		t.Errorf("got %+v, %v; want the error alone", all, err)
 	}
 }
+
+// TestDeleteSome: of a sandbox that keeps its other interfaces, only the named OVS ports go; a second Add of the same names
+// replaces those alone.
+func TestDeleteSome(t *testing.T) {
+	n := newNode(t)
+	o := owner("web-1", "sandbox-1")
+	n.plug(t, o, "net1", "net2")
+	if err := n.ovs.Delete(timeout(t), o.Sandbox, "mn-sandbox-1-net2", "mn-sandbox-1-net9"); err != nil {
+		t.Fatal(err)
+	}
+	has := func(want ...string) {
+		t.Helper()
+		var names []string
+		for _, p := range n.plugged(t) {
+			names = append(names, p.HostVeth)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, want) {
+			t.Errorf("Open vSwitch has %q, want %q", names, want)
+		}
+	}
+	has("mn-sandbox-1-net1")
+	n.plug(t, o, "net2")
+	n.plug(t, o, "net2")
+	has("mn-sandbox-1-net1", "mn-sandbox-1-net2")
+}

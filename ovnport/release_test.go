@@ -92,3 +92,24 @@ func TestTakenOverBetweenTwoAttempts(t *testing.T) {
 	happened()
 	w.wantPorts(t, newer, taken)
 }
+
+// TestReleaseInterfaces: only the ports of these interfaces go, also those whose keys nobody knows.
+func TestReleaseInterfaces(t *testing.T) {
+	w := newWorld(t)
+	n, m := w.network(t, "blue", netDual), w.network(t, "red", net4)
+	other := owner("web-2", "sandbox-2")
+	theirs := mustEnsure(t, w.nb, other, want(n, "net2"))
+	ports := mustEnsure(t, w.nb, owner("web-1", "sandbox-1"), want(n, "net1"), want(m, "net2"), want(n, "net3"))
+	for range 2 {
+		if err := w.nb.ReleaseInterfaces(timeout(t), on1("sandbox-1"), []string{"net2", "net3", "net4"}); err != nil {
+			t.Fatal(err)
+		}
+		s := read(t, w.Server)
+		if bad := s.differs(owner("web-1", "sandbox-1"), ports[0], true); bad != "" || len(s.ports) != 2 {
+			t.Errorf("%s; %d ports left, want net1, and net2 of the other pod", bad, len(s.ports))
+		}
+		if bad := s.differs(other, theirs[0], true); bad != "" {
+			t.Error(bad)
+		}
+	}
+}

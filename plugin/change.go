@@ -207,7 +207,7 @@ func (c *call) remove(ctx context.Context, e *journal.Entry, names []string) err
 		return errors.Join(failure, err)
 	}
 	failpoint.Hit("removed")
-	return failure
+	return errors.Join(failure)
 }
 
 // releasePart has the agent release the ports of interfaces. Until it has, they are in the entry.

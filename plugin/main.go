@@ -23,14 +23,16 @@ var supported = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 // Main answers the CNI call of this process through the skeleton of the CNI library, and returns the exit code. It
 // adds the fields that the skeleton omits from answers (CNI specification, section 5).
 func Main() (exit int) {
-	plugin := &Plugin{Stdout: os.Stdout}
-	if os.Getenv("CNI_COMMAND") == conf.ChangeCommand {
-		return plugin.mainChange()
-	}
 	var stdin []byte
-	err := skel.PluginMainFuncsWithError(noteInput(plugin.Funcs(), &stdin),
-		versions{version.PluginSupports(supported...)},
-		"ovn-multinet: further interfaces for pods, on OVN networks")
+	plugin := &Plugin{Stdout: os.Stdout}
+	var err *types.Error
+	if os.Getenv("CNI_COMMAND") == conf.ChangeCommand {
+		err = plugin.mainChange()
+	} else {
+		err = skel.PluginMainFuncsWithError(noteInput(plugin.Funcs(), &stdin),
+			versions{version.PluginSupports(supported...)},
+			"ovn-multinet: further interfaces for pods, on OVN networks")
+	}
 	if err == nil {
 		return 0
 	}
@@ -40,29 +42,23 @@ func Main() (exit int) {
 	return 1
 }
 
-// mainChange runs Change, and returns the exit code. The container and the rest are in the variables of a CNI call, the
-// configuration is the input. CNI_NETNS, CNI_ARGS and prevResult are only for a pod that the journal does not have. An
-// error is printed as that of a CNI call.
-func (p *Plugin) mainChange() (exit int) {
+// mainChange runs Change. The container and the rest are in the variables of a CNI call, the configuration is the input.
+// CNI_NETNS, CNI_ARGS and prevResult are only for a pod that the journal does not have.
+func (p *Plugin) mainChange() *types.Error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err == nil {
-		args := &skel.CmdArgs{
+		err = edge("CHANGE", p.Change)(&skel.CmdArgs{
 			ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Path: os.Getenv("CNI_PATH"),
 			Netns: os.Getenv("CNI_NETNS"), Args: os.Getenv("CNI_ARGS"), StdinData: stdin,
-		}
-		err = edge("CHANGE", p.Change)(args)
+		})
 	}
 	if err == nil {
-		return 0
+		return nil
 	}
-	printed, ok := errors.AsType[*types.Error](err)
-	if !ok {
-		printed = types.NewError(types.ErrIOFailure, err.Error(), "")
+	if known, ok := errors.AsType[*types.Error](err); ok {
+		return known
 	}
-	if printErr := printError(os.Stdout, printed, ""); printErr != nil {
-		fmt.Fprintln(os.Stderr, printErr)
-	}
-	return 1
+	return types.NewError(types.ErrIOFailure, err.Error(), "")
 }
 
 // noteInput stores the input of a call in stdin. It also turns off the skeleton's own check of CNI_NETNS, which comes
