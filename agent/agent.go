@@ -84,6 +84,7 @@ func New(
 		uplinks:   newNodeUplinks(ovs.Uplinks(log), log),
 		used:      newUsedOutside(),
 		sandboxes: newLocks(),
+		gone:      &goneNetns{},
 		metrics:   newMetrics(registry, dir, nbdb.Connected, ovs.Connected),
 	}
 	a := &Agent{

@@ -70,7 +70,7 @@ func (l *changeLimits) prune(now time.Time) {
 
 // pauseAfter is the pause after so many failures in a row.
 func pauseAfter(failures int) time.Duration {
-	return min(longestPause, firstPause<<min(failures-1, 6))
+	return min(longestPause, firstPause<<min(max(failures-1, 0), 6))
 }
 
 // queue puts a pod into the queue that has these attachments now, unless it or its namespace has changed too often.

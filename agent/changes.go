@@ -42,10 +42,11 @@ type podChange struct {
 	pod      *netmodel.Pod
 	sandbox  *agentapi.Sandbox // nil: the newest one of the pod
 	had      []agentapi.Attachment
-	failures int    // in a row
-	told     string // what the owner was told last
-	status   bool   // the network-status is to be written
-	checked  bool   // this agent has compared the pod before
+	failures int      // in a row
+	told     string   // what the owner was told last
+	status   bool     // the network-status is to be written
+	checked  bool     // this agent has compared the pod before
+	lost     []string // interfaces whose host-side veths are gone
 }
 
 func newChanges(n *node) *changes {
@@ -101,15 +102,14 @@ func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 			continue
 		}
 		here[podID(pod)] = true
-		c.mu.Lock()
-		_, known := c.pods[podID(pod)]
-		c.mu.Unlock()
+		known := c.setLost(pod, m.lost)
 		change, err := c.changeOf(pod, m.entries[0])
-		if known && err == nil && change.Nothing() && len(m.entries[0].Changing) == 0 {
+		if known && err == nil && change.Nothing() && len(m.entries[0].Changing) == 0 && len(m.lost) == 0 {
 			continue
 		}
 		c.compareIfIdle(pod, &m.entries[0].Sandbox)
 	}
+	c.gone.keep(all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, p := range c.pods {
@@ -118,6 +118,21 @@ func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 		}
 	}
 	c.limits.prune(time.Now())
+}
+
+// setLost notes which interfaces of a pod are gone. known reports whether the pod was compared before.
+func (c *changes) setLost(pod *netmodel.Pod, lost []string) (known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.pods[podID(pod)]
+	if known = p != nil; !known {
+		p = &podChange{pod: pod}
+		c.pods[podID(pod)] = p
+	}
+	if p.handed.IsZero() && !p.queued {
+		p.lost = lost
+	}
+	return known
 }
 
 // compareIfIdle is compareSoon, except for a pod that is compared later anyway.
@@ -265,8 +280,16 @@ func (c *changes) decide(p *podChange, pod *netmodel.Pod, e *journal.Summary) er
 		c.tell(p, pod, "InterfaceChangeRefused", err)
 		return nil
 	}
-	if change.Nothing() && len(e.Changing) == 0 {
+	c.mu.Lock()
+	lost := strings.Join(p.lost, ", ")
+	c.mu.Unlock()
+	if change.Nothing() && len(e.Changing) == 0 && lost == "" {
 		p.failures, p.told = 0, ""
+		return nil
+	}
+	if !c.conf.Attach && lost != "" {
+		c.tell(p, pod, "InterfaceLost", conf.Errorf(conf.CodeNotAsMade, "delete the pod, so that it is made again; with the "+
+			"chart's value attach.enabled the interface would be made again", "interface %s: its host-side veth is gone", lost))
 		return nil
 	}
 	if !c.conf.Attach {
@@ -368,12 +391,12 @@ func (c *changes) statusNow(s *agentapi.Sandbox) ([]byte, error) {
 func (c *changes) tellEnd(
 	p *podChange, pod *netmodel.Pod, e *journal.Summary, end *agentapi.ChangeEnded,
 ) (failed bool) {
-	has, left := e.Settled().List(), e.Plan.List() // what a failed removal left is not gone yet
+	has, whole := e.Settled().List(), e.Plan.List() // what a failed removal left is not gone yet
 	without := func(all []agentapi.Attachment, name string) bool {
 		return !slices.ContainsFunc(all, func(a agentapi.Attachment) bool { return a.Interface == name })
 	}
 	for _, at := range p.had {
-		if without(left, at.Interface) {
+		if without(whole, at.Interface) {
 			p.status = true
 			c.source.Event(pod, source.Normal, "RemovedInterface",
 				fmt.Sprintf("removed %s from %s", at.Interface, at.Network))
@@ -385,10 +408,25 @@ func (c *changes) tellEnd(
 			c.source.Event(pod, source.Normal, "AddedInterface", "added "+attachedMessage(only(e.Plan, at.Interface)))
 		}
 	}
+	if end.Error == nil {
+		c.mu.Lock()
+		lost := strings.Join(p.lost, ", ")
+		p.lost = nil
+		c.mu.Unlock()
+		if lost != "" {
+			c.source.Event(pod, source.Normal, "InterfaceRestored",
+				"interface "+lost+": its host-side veth was gone, and it was made again")
+		}
+	}
 	p.had = append(has, slices.DeleteFunc(p.had, func(at agentapi.Attachment) bool {
-		return without(left, at.Interface) || !without(has, at.Interface)
+		return without(whole, at.Interface) || !without(has, at.Interface)
 	})...)
 	err := end.Error.Err(false)
+	if conf.HasCode(err, conf.CodePodGone) { // a reconcile pass deletes what the sandbox has
+		c.gone.add(e.Sandbox.ContainerID)
+		p.failures++
+		return true
+	}
 	if err == nil {
 		p.failures = 0
 		c.metrics.changes.WithLabelValues("done").Inc()

@@ -30,6 +30,7 @@ type node struct {
 	uplinks   *nodeUplinks
 	used      *usedOutside
 	sandboxes *locks
+	gone      *goneNetns
 	metrics   *metrics
 	log       *slog.Logger
 }

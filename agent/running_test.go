@@ -63,7 +63,7 @@ func TestPlanOfRunningPod(t *testing.T) {
 	for networks, words := range map[string]string{
 		`[{"name":"red","interface":"net1"},{"name":"red","default-route":["10.5.0.1"]}]`: "the default route of a running pod stays where it is",
 		"red@net1,vf":        "it takes a device of a.example/vf",
-		"vf@net1":             "an interface of a running pod keeps its network",
+		"vf@net1":            "an interface of a running pod keeps its network",
 		"red@net1,missing@m": "network shop/missing is not found",
 	} {
 		if _, err := ask(networks); err == nil || !strings.Contains(err.Error(), words) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/node/journal"
@@ -22,6 +23,7 @@ type sandboxState struct {
 	entries  []*journal.Summary
 	damaged  []agentapi.Sandbox // entries that cannot be read
 	links    []string           // its host-side veths that the kernel has
+	lost     []string           // the interfaces whose host-side veths are gone, while others are there
 	why      string             // why it is stale; "": it is not
 	deleted  bool               // its ports and OVS ports are deleted
 }
@@ -126,10 +128,31 @@ func (n *node) judge(ctx context.Context, m *sandboxState) error {
 		m.why = "a DEL has begun, and failed for networks of other plugins"
 	case slices.ContainsFunc(m.entries, func(e *journal.Summary) bool { return len(e.Changing) > 0 }):
 		// A change has removed veths, or has not made them yet. The plugin's next run for the pod goes on.
-	case len(veths) > 0 && len(m.links) == 0:
+	case len(veths) > 0 && len(m.links) == 0 && !(n.conf.Attach && n.mayLive(m)):
 		m.why = "its network namespace is gone"
+	default:
+		m.lost = m.lostInterfaces()
 	}
 	return nil
+}
+
+// mayLive reports whether the network namespace of a sandbox without veths may be there: the program that attaches
+// finds out, by a run of the plugin.
+func (n *node) mayLive(m *sandboxState) bool {
+	return len(m.entries) == 1 && m.entries[0].Plan != nil && !n.gone.has(m.ContainerID)
+}
+
+// lostInterfaces are the interfaces of the entry whose host-side veths the kernel does not have.
+func (m *sandboxState) lostInterfaces() (names []string) {
+	if len(m.entries) != 1 || m.entries[0].Plan == nil {
+		return nil
+	}
+	for _, i := range m.entries[0].Plan.Interfaces {
+		if !slices.Contains(m.links, agentapi.HostVeth(m.ContainerID, i.Name)) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
 }
 
 // podIsGone says why a sandbox's pod is gone; "" if it is not.
@@ -188,4 +211,36 @@ func (m *sandboxState) answer() agentapi.StaleSandbox {
 		}
 	}
 	return one
+}
+
+// goneNetns are the sandboxes whose network namespaces the plugin has not found.
+type goneNetns struct {
+	mu  sync.Mutex
+	all map[string]bool // by container ID
+}
+
+func (g *goneNetns) add(containerID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
+		g.all = map[string]bool{}
+	}
+	g.all[containerID] = true
+}
+
+func (g *goneNetns) has(containerID string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[containerID]
+}
+
+// keep forgets all sandboxes but these.
+func (g *goneNetns) keep(all []*sandboxState) {
+	here := map[string]bool{}
+	for _, m := range all {
+		here[m.ContainerID] = true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.all, func(containerID string, _ bool) bool { return !here[containerID] })
 }

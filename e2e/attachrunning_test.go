@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 	"github.com/ovn-multinet/ovn-multinet/internal/failpoint"
@@ -255,7 +257,11 @@ func (w *world) named(p *lab.Pod, want ...string) error {
 	for _, s := range w.Status(p)[1:] {
 		names = append(names, s.Interface)
 	}
-	if links := w.Links(p); !slices.Equal(names, want) || len(links) != len(want)+1 {
+	links, err := p.Links(w.Ctx)
+	if err != nil {
+		return err // a link has gone meanwhile
+	}
+	if !slices.Equal(names, want) || len(links) != len(want)+1 {
 		return fmt.Errorf("%s has %q and %d links, not %q", p, names, len(links), want)
 	}
 	return nil
@@ -335,12 +341,11 @@ func TestAttachKilled(t *testing.T) {
 				w.Must(os.Truncate(filepath.Join(n.Dir, "attach.log"), 0))
 				w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="))
 				w.edit(p, last)
+				names := []string{"net1", "m1", "x1"}
 				if last == before {
-					w.changesTo(p, "net1", "x6")
-				} else {
-					w.Eventually(func() error { return w.named(p, "net1", "m1", "x1") })
+					names = []string{"net1", "x6"}
 				}
-				w.Must(p.Check(w.Ctx))
+				w.Eventually(func() error { return errors.Join(w.named(p, names...), p.Check(w.Ctx)) })
 				w.Over(p)
 			})
 		}
@@ -373,4 +378,60 @@ func TestAttachKilled(t *testing.T) {
 			w.Over(p)
 		})
 	}
+}
+
+// TestAttachLost: an interface whose host-side veth somebody deleted is made again, with its address; one of a pod whose
+// network namespace is gone is not.
+func TestAttachLost(t *testing.T) {
+	w := attachWorld(t, 1)
+	peer := w.Attached(0, "peer", "blue")
+	empty := w.Base
+	w.Base = w.Snapshot()
+	w.part("one of two", func(t *testing.T, w *world) {
+		p := w.Attached(0, "two", "blue,six")
+		stays := w.untouched(p, "net1", w.Links(peer)["net1"].IPs()[0])
+		address := w.Links(p)["net2"].IPs()
+		w.lose(p, "net2")
+		w.eventTold(p, "InterfaceRestored", 1, "net2")
+		w.changesTo(p, "net1", "net2")
+		equal(t, "addresses of net2", w.Links(p)["net2"].IPs(), address)
+		stays()
+		w.Must(p.Check(w.Ctx))
+		w.Over(p)
+	})
+	w.part("the only one", func(t *testing.T, w *world) {
+		p := w.Attached(0, "only", "blue")
+		w.lose(p, "net1")
+		w.eventTold(p, "InterfaceRestored", 1, "net1")
+		w.changesTo(p, "net1")
+		w.MustReach(p, w.Links(peer)["net1"].IPs()...)
+		w.Over(p)
+	})
+	w.part("the network namespace", func(t *testing.T, w *world) {
+		p := w.Attached(0, "gone", "blue,six")
+		w.Must(p.RemoveNetNS())
+		w.untilUndone(p)
+		w.Must(errors.Join(p.Del(w.Ctx), p.RemoveManifest()))
+		w.AsBefore()
+	})
+	w.Base = empty
+	w.Over(peer)
+}
+
+// lose deletes the host-side veth of an interface.
+func (w *world) lose(p *lab.Pod, name string) {
+	w.Exec(p.Node, "ip", "link", "del", agentapi.HostVeth(p.Sandbox, name))
+}
+
+// TestLostAndEdited: where running pods do not change, the owner is told of an edit, and of an interface that is lost.
+func TestLostAndEdited(t *testing.T) {
+	w := parallelWorld(t, lab.Options{}, func(l *lab.Lab) {
+		l.Nodes[0].AgentArgs = append(l.Nodes[0].AgentArgs, "--reconcile-period=2s")
+	})
+	p := w.Attached(0, "told", "blue,six")
+	w.edit(p, "blue,six,green")
+	w.eventTold(p, "NetworksNotChanged", 1, "delete the pod", "attach.enabled")
+	w.lose(p, "net2")
+	w.eventTold(p, "InterfaceLost", 1, "interface net2", "delete the pod")
+	w.Over(p)
 }

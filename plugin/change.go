@@ -67,8 +67,12 @@ func (c *call) begin() (*journal.Entry, error) {
 }
 
 func (c *call) change(ctx context.Context, e *journal.Entry) error {
-	if len(e.Changing) > 0 { // of a killed call, or of one whose rollback failed
-		if err := c.remove(ctx, e, e.Changing); err != nil {
+	lost, err := wiring.Lost(&e.Sandbox, e.Settled())
+	if err != nil {
+		return err
+	}
+	if again := append(lost, e.Changing...); len(again) > 0 { // of a killed call, or of one whose rollback failed
+		if err := c.remove(ctx, e, again); err != nil {
 			return err
 		}
 	}
@@ -95,7 +99,7 @@ func (c *call) change(ctx context.Context, e *journal.Entry) error {
 		return err
 	}
 	failpoint.Hit("change-intended")
-	err := c.addTo(ctx, agent, e)
+	err = c.addTo(ctx, agent, e)
 	if err == nil {
 		return nil
 	}

@@ -42,8 +42,8 @@ func Main() (exit int) {
 	return 1
 }
 
-// mainChange runs Change. The container and the rest are in the variables of a CNI call, the configuration is the input.
-// CNI_NETNS, CNI_ARGS and prevResult are only for a pod that the journal does not have.
+// mainChange runs Change. The container and the rest are in the variables of a CNI call, the configuration is the
+// input. CNI_NETNS, CNI_ARGS and prevResult are only for a pod that the journal does not have.
 func (p *Plugin) mainChange() *types.Error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err == nil {

@@ -53,6 +53,20 @@ func hostVeths(s *agentapi.Sandbox, p *agentapi.Plan) (ours []netlink.Link, err 
 	return ours, nil
 }
 
+// Lost are the interfaces of a plan whose host-side veths are gone: somebody has deleted them, or the pod its ends.
+func Lost(s *agentapi.Sandbox, p *agentapi.Plan) (names []string, err error) {
+	for _, i := range p.Interfaces {
+		there, err := linksByName([]string{agentapi.HostVeth(s.ContainerID, i.Name)})
+		if err != nil {
+			return nil, err
+		}
+		if len(there) == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	return names, nil
+}
+
 // announce deletes links, and calls gone once when the kernel says that they are deleted. The kernel says so to the
 // listeners when it has stopped the links and taken them off its list. Only after another grace period for all of its
 // CPUs it answers the request, ten times later.

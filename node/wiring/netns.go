@@ -47,7 +47,7 @@ func CheckRunning(path string) error {
 		return conf.Errorf(conf.CodeEnvironment, "delete the pod, so that it is made again",
 			"the runtime names network namespaces by processes (%s), and the process may be another one by now", path)
 	case path == "" || NetnsGone(path):
-		return conf.Errorf(conf.CodeTryAgain, "the runtime makes the pod's sandbox again",
+		return conf.Errorf(conf.CodePodGone, "the runtime makes the pod's sandbox again",
 			"the pod's network namespace %s is gone", path)
 	}
 	return CheckNetns(path)
