@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
 	"github.com/ovn-multinet/ovn-multinet/e2e/labtest"
 )
 
@@ -133,4 +134,40 @@ func TestAttachCycles(t *testing.T) {
 	if names := slices.DeleteFunc(attached, func(f os.DirEntry) bool { return strings.HasPrefix(f.Name(), ".") }); len(names) > 0 {
 		t.Errorf("the journal has %d files", len(names))
 	}
+}
+
+// TestAttachHerd: pods that started without their networks get them, while a herd of other pods starts: none fails.
+func TestAttachHerd(t *testing.T) {
+	const before, herd = 30, 30
+	w := attachWorld(t, 1)
+	n := w.Nodes[0]
+	n.PrimaryOnly = true
+	var late, pods []*lab.Pod
+	for i := range before {
+		p := w.Pod(0, fmt.Sprint("late", i), "blue,green")
+		p.Phase = "Running"
+		w.Must(p.WriteManifest())
+		w.Add(p)
+		late = append(late, p)
+	}
+	n.PrimaryOnly = false
+	var all sync.WaitGroup
+	for i := range herd {
+		p := w.Pod(0, fmt.Sprint("herd", i), "blue,green")
+		pods = append(pods, p)
+		all.Go(func() { w.Add(p) })
+	}
+	all.Wait()
+	for _, p := range late {
+		w.Eventually(func() error {
+			if _, err := os.Stat(filepath.Join(w.Manifests, p.UID+".status.json")); err != nil {
+				return err
+			}
+			return w.named(p, "net1", "net2")
+		})
+		if failed := w.events(p, "FailedAddingInterface"); len(failed) > 0 {
+			t.Errorf("%s failed: %s", p, failed[0])
+		}
+	}
+	w.Over(append(late, pods...)...)
 }

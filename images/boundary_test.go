@@ -126,6 +126,21 @@ func (m manifests) containers(t *testing.T) {
 	}
 }
 
+// TestBoundaryAttach: the one privileged pod of ours is there only if the operator asks for it, and has no credential.
+func TestBoundaryAttach(t *testing.T) {
+	if without, err := runHelm(t, "template", "ovn-multinet", "chart"); err != nil || strings.Contains(without, "privileged: true") {
+		t.Errorf("a pod is privileged by default (%v)", err)
+	}
+	pods, _ := templates(t, "{}")
+	pod := pods["attach"].Spec
+	if pod.ServiceAccountName != "" || pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		t.Errorf("the pod has the ServiceAccount %q, with its token", pod.ServiceAccountName)
+	}
+	if len(pod.Volumes) != 1 || pod.Volumes[0].HostPath == nil || len(pod.Containers) != 1 || len(pod.Containers[0].EnvFrom) > 0 {
+		t.Errorf("the pod has the volumes %+v, containers %+v", pod.Volumes, pod.Containers)
+	}
+}
+
 // TestBoundaryHostFolders: each container can write only to these folders of the host.
 func TestBoundaryHostFolders(t *testing.T) { both(t, manifests.hostFolders) }
 

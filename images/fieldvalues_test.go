@@ -1,6 +1,7 @@
 package images
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ func valuesFile(t *testing.T, values string) string {
 // templates renders the chart with its own OVN and these values, and returns the templates of all pods, by name.
 func templates(t *testing.T, values string) (map[string]corev1.PodTemplateSpec, string) {
 	t.Helper()
-	text, err := runHelm(t, "template", "ovn-multinet", "chart", valuesFile(t, values))
+	text, err := runHelm(t, "template", "ovn-multinet", "chart", valuesFile(t, values), "--set=attach.enabled=true")
 	if err != nil {
 		t.Fatal(text)
 	}
@@ -41,8 +42,8 @@ func templates(t *testing.T, values string) (map[string]corev1.PodTemplateSpec, 
 	for _, j := range objectsOf[batchv1.Job](t, text, "Job") {
 		pods[j.Name] = j.Spec.Template
 	}
-	if len(pods) != 5 {
-		t.Fatalf("the pods of %v, want five", slices.Sorted(maps.Keys(pods)))
+	if len(pods) != 6 {
+		t.Fatalf("the pods of %v, want six", slices.Sorted(maps.Keys(pods)))
 	}
 	return pods, text
 }
@@ -88,14 +89,14 @@ func TestImagesFromAMirror(t *testing.T) {
 // limits a pod is Guaranteed.
 func TestResourcesOfPods(t *testing.T) {
 	value := map[string]string{
-		"agent/agent": "agent", "agent/installer": "installer", "controller/controller": "controller", "ovn-central/nb": "database",
+		"agent/agent": "agent", "agent/installer": "installer", "attach/attach": "attach", "controller/controller": "controller", "ovn-central/nb": "database",
 		"ovn-central/sb": "database", "ovn-central/northd": "northd", "ovn-central/certificates": "certificates",
 		"ovn-node/ovsdb": "ovsdb", "ovn-node/vswitchd": "vswitchd", "ovn-node/controller": "ovnController", "ovn-node/certificates": "certificates",
 	}
 	var values []string
 	of := map[string]string{}
 	for i, name := range slices.Compact(slices.Sorted(maps.Values(value))) {
-		cpu := string(rune('1' + i))
+		cpu := fmt.Sprint(1 + i)
 		of[name] = cpu
 		values = append(values, name+": {requests: {cpu: '"+cpu+"', memory: 1Gi}, limits: {cpu: '"+cpu+"', memory: 1Gi}}")
 	}
@@ -182,7 +183,7 @@ func TestLabelsAndEnvironment(t *testing.T) {
 			t.Errorf("%d controllers, want 3", o.Spec.Replicas)
 		}
 	}
-	if workloads != 4 {
+	if workloads != 5 {
 		t.Errorf("%d workloads", workloads)
 	}
 	pods, _ = templates(t, "{}")
