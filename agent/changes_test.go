@@ -375,8 +375,8 @@ func TestPodsWithoutEntry(t *testing.T) {
 	}
 }
 
-// TestChangeLimits: a pod that flips for ever, and a namespace of such pods, leave room for others.
-func TestChangeLimits(t *testing.T) {
+// TestBoundaryChangeLimits: a pod that flips for ever, and a namespace of such pods, leave room for others.
+func TestBoundaryChangeLimits(t *testing.T) {
 	l, now := newChangeLimits(), time.Now()
 	allowed := func(pod, namespace string, times int) (n int) {
 		for range times {
