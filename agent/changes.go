@@ -45,6 +45,7 @@ type podChange struct {
 	failures int      // in a row
 	told     string   // what the owner was told last
 	status   bool     // the network-status is to be written
+	unsaved  int      // how often that failed, in a row
 	checked  bool     // this agent has compared the pod before
 	lost     []string // interfaces whose host-side veths are gone
 }
@@ -363,10 +364,13 @@ func (c *changes) writeStatus(ctx context.Context, p *podChange, pod *netmodel.P
 		err = c.source.SetStatus(ctx, pod, text)
 	}
 	p.status = err != nil && !errors.Is(err, source.ErrNotFound)
-	if p.status {
-		c.log.Warn("write the network-status of a running pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-		c.later(p, firstPause)
+	if !p.status {
+		p.unsaved = 0
+		return
 	}
+	p.unsaved++
+	c.log.Warn("write the network-status of a running pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+	c.later(p, pauseAfter(p.unsaved))
 }
 
 // statusNow is the network-status of what a sandbox has; nil: the entry is gone.

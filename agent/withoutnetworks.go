@@ -78,6 +78,6 @@ func (u *unattached) tell(p *netmodel.Pod) {
 		u.heal(p)
 		return
 	}
-	u.source.Event(p, source.Warning, "NetworksMissing", "the pod started while ovn-multinet was not chained on this "+
-		"node, and has none of its networks; delete it, so that it is made again")
+	u.source.Event(p, source.Warning, "NetworksMissing", "the pod runs without its networks: it started while "+
+		"ovn-multinet was not chained on this node, or its annotation was written later; delete it, so that it is made again")
 }

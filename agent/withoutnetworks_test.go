@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	never  = "Warning NetworksMissing: the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it, so that it is made again"
+	never  = "Warning NetworksMissing: the pod runs without its networks: it started while ovn-multinet was not chained on this node, or its annotation was written later; delete it, so that it is made again"
 	lostIt = "Warning JournalLost: the node's journal of this pod's networks is lost: its ports on OVN networks are deleted with the pod, but what other plugins made for it must be deleted by hand"
 )
 

@@ -60,7 +60,7 @@ func TestOutages(t *testing.T) {
 // thereBefore: a pod that has the annotation and none of its networks is told so once, not at every look, and has them when
 // it is made again.
 func (w *world) thereBefore() {
-	w.eventOf("early", "Warning", "NetworksMissing", "the pod started while ovn-multinet was not chained on this node, and has none of its networks; delete it")
+	w.eventOf("early", "Warning", "NetworksMissing", "the pod runs without its networks: it started while ovn-multinet was not chained on this node, or its annotation was written later; delete it")
 	list, err := w.Client.CoreV1().Events("default").List(w.Ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=early,reason=NetworksMissing"})
 	w.Must(err)
 	if len(list.Items) != 1 || list.Items[0].Count > 1 || list.Items[0].Series != nil {
