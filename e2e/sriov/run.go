@@ -109,7 +109,7 @@ func (o options) order() []byte {
 }
 
 // unused programs of ours need not take the guest's memory.
-var unused = []string{"kubectl-multinet", "ovn-multinet-install", "ovn-multinet-attach"}
+var unused = []string{"kubectl-multinet", "ovn-multinet-install"}
 
 // build brings what the guest runs of ours up to date. It returns the files by their names in the guest.
 func build(ctx context.Context) (_ map[string]string, err error) {
