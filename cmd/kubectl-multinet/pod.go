@@ -95,7 +95,7 @@ func (k *cluster) podStatus(ctx context.Context, namespace, name string, s *show
 	}
 	s.Status = &show.PodStatus{
 		Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Text: pod.Annotations[nad.StatusAnnotation],
-		Routes: pod.Annotations[conf.RoutesAnnotation],
+		Routes: pod.Annotations[conf.RoutesAnnotation], Requested: conf.NetworkAnnotations(pod.Annotations),
 	}
 	return nil
 }

@@ -80,6 +80,7 @@ func PodOf(namespace, name string, s *PodSources) (*Pod, error) {
 			"missing: kubectl describe pod -n %s %s", p.Name, namespace, name)
 	case known:
 		p.compare(s)
+		p.compareRequests(s.Status)
 	}
 	slices.SortStableFunc(p.Interfaces, func(a, b PodInterface) int {
 		switch {
@@ -210,6 +211,38 @@ func (p *Pod) compare(s *PodSources) {
 					words(has), at.MAC, words(at.Addresses))
 			}
 		}
+	}
+}
+
+// compareRequests notes where the pod's networks differ from those that its annotation names: it was edited while the
+// pod ran.
+func (p *Pod) compareRequests(s *PodStatus) {
+	if s.Requested == nil {
+		return
+	}
+	primary, has := "", []nad.Present(nil)
+	for _, e := range statusOf(s) {
+		if e.Default {
+			primary = e.Interface
+		} else {
+			has = append(has, nad.Present{Interface: e.Interface, Network: e.Name})
+		}
+	}
+	requests, err := nad.ParseRequestsOf(s.Requested, s.Namespace, primary, has)
+	change := &nad.Change{}
+	if err == nil {
+		change, err = nad.Compare(requests, has)
+	}
+	if err != nil {
+		p.problem("", "the pod keeps the networks that it has: %v", err)
+		return
+	}
+	const why = "the pod's Events say why"
+	for _, name := range change.Add {
+		p.problem(name, "the annotation %s names it, and the pod does not have it: %s", conf.NetworksAnnotation, why)
+	}
+	for _, name := range change.Remove {
+		p.problem(name, "the annotation %s does not name it any more, and the pod has it: %s", conf.NetworksAnnotation, why)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-multinet/ovn-multinet/conf"
 	"github.com/ovn-multinet/ovn-multinet/netmodel"
 	"github.com/ovn-multinet/ovn-multinet/netmodel/policy"
 	"github.com/ovn-multinet/ovn-multinet/ovnnet/outside"
@@ -110,6 +111,16 @@ func TestPodProblems(t *testing.T) {
 			"net1: NB has no port on network shop/blue"}},
 		{"not in the annotation", func(_ *PodSources, p *view.Port) { p.Interface = "net9" }, []string{
 			"net1: NB has no port", "net9: the annotation k8s.v1.cni.cncf.io/network-status does not have it"}},
+		{"an edited annotation", func(s *PodSources, _ *view.Port) {
+			s.Status.Requested = map[string]string{conf.NetworksAnnotation: "vf@net2,shop/blue@x1"}
+		}, []string{"net1: the annotation k8s.v1.cni.cncf.io/networks does not name it any more, and the pod has it",
+			"x1: the annotation k8s.v1.cni.cncf.io/networks names it, and the pod does not have it"}},
+		{"a refused edit", func(s *PodSources, _ *view.Port) {
+			s.Status.Requested = map[string]string{conf.NetworksAnnotation: "blue,blue@net2"}
+		}, []string{"the pod keeps the networks that it has: interface net2 is on network shop/vf"}},
+		{"the same in other words", func(s *PodSources, _ *view.Port) {
+			s.Status.Requested = map[string]string{conf.NetworksAnnotation: `[{"name":"vf","interface":"net2"},{"name":"blue"}]`}
+		}, nil},
 		{"a conflict", func(_ *PodSources, p *view.Port) {
 			p.Conflicts = []view.Conflict{{Addr: p.Addresses[0], MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}}
 		}, []string{"net1: the host with the MAC 02:00:00:00:00:09 uses the address 10.1.0.7, too"}},

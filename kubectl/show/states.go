@@ -40,6 +40,8 @@ type PodStatus struct {
 	Namespace, Name, Node, Text string
 	// Routes is the annotation with the pod's own routes.
 	Routes string
+	// Requested are the annotations of the pod's networks; nil: nobody has read them.
+	Requested map[string]string
 }
 
 // NetworksByState returns what states and annotations say of the networks of these NADs, without NB: ports of other

@@ -19,9 +19,9 @@ func TestNetworksByState(t *testing.T) {
 	}}
 	list := NetworksByState(nads, []PodStatus{
 		{"shop", "web", "n1", `[{"name":"cbr0","interface":"eth0","ips":["10.244.0.2"]},
-			{"name":"shop/blue","interface":"net1","ips":["10.1.0.7","no address"],"mac":"0a:58:0a:01:00:07"}]`, ""},
-		{"shop", "evil", "n1", `[{"name":"shop/blue","interface":"net1\nNETWORK x"}]`, ""},
-		{"shop", "broken", "n1", `[{`, ""},
+			{"name":"shop/blue","interface":"net1","ips":["10.1.0.7","no address"],"mac":"0a:58:0a:01:00:07"}]`, "", nil},
+		{"shop", "evil", "n1", `[{"name":"shop/blue","interface":"net1\nNETWORK x"}]`, "", nil},
+		{"shop", "broken", "n1", `[{`, "", nil},
 	})
 	var lines, page bytes.Buffer
 	if err := List(&lines, list); err != nil {
