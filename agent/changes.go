@@ -95,7 +95,7 @@ func (c *changes) compareSoon(pod *netmodel.Pod, s *agentapi.Sandbox) {
 func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 	here := map[string]bool{}
 	for _, m := range all {
-		if m.why != "" || len(m.entries) != 1 || m.entries[0].Plan == nil {
+		if m.why != "" || m.older || len(m.entries) != 1 || m.entries[0].Plan == nil {
 			continue
 		}
 		pod, err := c.source.Pod(ctx, m.Namespace, m.Pod, m.UID)
@@ -325,7 +325,7 @@ func (c *changes) entryOf(p *podChange) (*journal.Summary, error) {
 	for i := range all {
 		e := &all[i]
 		if e.Sandbox.Namespace == p.pod.Namespace && e.Sandbox.Pod == p.pod.Name && p.pod.Is(e.Sandbox.UID) &&
-			(newest == nil || c.journal.BeganAfter(e.Sandbox.ContainerID, newest.Sandbox.ContainerID)) {
+			(newest == nil || e.Began.After(newest.Began)) {
 			newest = e
 		}
 	}

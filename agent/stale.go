@@ -23,7 +23,8 @@ type sandboxState struct {
 	entries  []*journal.Summary
 	damaged  []agentapi.Sandbox // entries that cannot be read
 	links    []string           // its host-side veths that the kernel has
-	lost     []string           // the interfaces whose host-side veths are gone, while others are there
+	lost     []string           // the interfaces whose host-side veths are gone, while the pod may be there
+	older    bool               // the pod has a newer sandbox
 	why      string             // why it is stale; "": it is not
 	deleted  bool               // its ports and OVS ports are deleted
 }
@@ -91,6 +92,7 @@ func (n *node) listSandboxes(ctx context.Context) ([]*sandboxState, error) {
 		m := of(agentapi.Sandbox{ContainerID: p.Sandbox, Namespace: p.Namespace, Pod: p.Pod, UID: p.UID})
 		m.ovsPorts = append(m.ovsPorts, p)
 	}
+	markOlder(attached, by)
 	all := make([]*sandboxState, 0, len(by))
 	for _, id := range slices.Sorted(maps.Keys(by)) {
 		m := by[id]
@@ -100,6 +102,22 @@ func (n *node) listSandboxes(ctx context.Context) ([]*sandboxState, error) {
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+// markOlder marks the sandboxes of pods that have a newer one.
+func markOlder(attached []journal.Summary, by map[string]*sandboxState) {
+	newest := map[string]*journal.Summary{}
+	podOf := func(s *agentapi.Sandbox) string { return s.Namespace + "/" + s.Pod + "/" + s.UID }
+	for i := range attached {
+		e := &attached[i]
+		if other := newest[podOf(&e.Sandbox)]; other == nil || e.Began.After(other.Began) {
+			newest[podOf(&e.Sandbox)] = e
+		}
+	}
+	for i := range attached {
+		s := &attached[i].Sandbox
+		by[s.ContainerID].older = newest[podOf(s)].Sandbox.ContainerID != s.ContainerID
+	}
 }
 
 // judge finds out whether a sandbox is stale, and why: its pod is gone, all of its host-side veths are gone, or a DEL
@@ -139,7 +157,8 @@ func (n *node) judge(ctx context.Context, m *sandboxState) error {
 // mayLive reports whether the network namespace of a sandbox without veths may be there: the program that attaches
 // finds out, by a run of the plugin.
 func (n *node) mayLive(m *sandboxState) bool {
-	return len(m.entries) == 1 && m.entries[0].Plan != nil && !n.gone.has(m.ContainerID)
+	return !m.older && len(m.entries) == 1 && m.entries[0].Plan != nil && m.entries[0].Began.OfThisBoot() &&
+		!n.gone.has(m.ContainerID)
 }
 
 // lostInterfaces are the interfaces of the entry whose host-side veths the kernel does not have.

@@ -407,6 +407,20 @@ func TestAttachLost(t *testing.T) {
 		w.Must(errors.Join(p.Del(w.Ctx), p.RemoveManifest()))
 		w.AsBefore()
 	})
+	w.part("that of an older sandbox", func(t *testing.T, w *world) {
+		p := w.Attached(0, "older", "blue,six")
+		next := w.NewSandbox(p)
+		w.Add(next)
+		w.Must(p.RemoveNetNS())
+		w.untilUndone(p)
+		w.consistent(next, []string{"net1", "net2"})
+		w.MustReach(next, w.Links(peer)["net1"].IPs()...)
+		equal(t, "restored interfaces", len(w.events(p, "InterfaceRestored")), 0)
+		w.edit(next, "blue")
+		w.changesTo(next, "net1")
+		w.Must(p.Del(w.Ctx))
+		w.Over(next)
+	})
 	w.Base = empty
 	w.Over(peer)
 }

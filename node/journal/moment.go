@@ -25,9 +25,18 @@ func now() Moment {
 	return Moment{Boot: strings.TrimSpace(string(boot)), Since: time.Duration(since.Nano())}
 }
 
+// OfThisBoot reports whether the moment was since the node's last boot.
+func (m Moment) OfThisBoot() bool { return m.Boot != "" && m.Boot == now().Boot }
+
 // after is false for the moments of two boots.
 func (m Moment) after(other Moment) bool {
 	return m.Boot != "" && m.Boot == other.Boot && m.Since > other.Since
+}
+
+// After reports whether a moment was later than another one. A moment of this boot is later than one of an earlier
+// boot.
+func (m Moment) After(other Moment) bool {
+	return m.after(other) || m.OfThisBoot() && !other.OfThisBoot()
 }
 
 // BeganAfter reports whether the ADD of a container began after that of another one. The answer is no if the journal
