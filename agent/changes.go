@@ -57,6 +57,11 @@ func newChanges(n *node) *changes {
 	}
 }
 
+// newPodChange keeps of a pod only what identifies it: its annotations may be long.
+func newPodChange(p *netmodel.Pod) *podChange {
+	return &podChange{pod: &netmodel.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Mirror: p.Mirror}}
+}
+
 func podID(p *netmodel.Pod) string { return p.Namespace + "/" + p.Name + "/" + p.UID }
 
 // NetworksEdited compares a pod whose annotation was edited. It does not block.
@@ -78,7 +83,7 @@ func (c *changes) compareSoon(pod *netmodel.Pod, s *agentapi.Sandbox) {
 	defer c.mu.Unlock()
 	p := c.pods[podID(pod)]
 	if p == nil {
-		p = &podChange{pod: pod}
+		p = newPodChange(pod)
 		c.pods[podID(pod)] = p
 	}
 	if s != nil {
@@ -127,7 +132,7 @@ func (c *changes) setLost(pod *netmodel.Pod, lost []string) (known bool) {
 	defer c.mu.Unlock()
 	p := c.pods[podID(pod)]
 	if known = p != nil; !known {
-		p = &podChange{pod: pod}
+		p = newPodChange(pod)
 		c.pods[podID(pod)] = p
 	}
 	if p.handed.IsZero() && !p.queued {
