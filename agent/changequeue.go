@@ -79,6 +79,8 @@ func (c *changes) queue(p *podChange, pod *netmodel.Pod, has []agentapi.Attachme
 	defer c.mu.Unlock()
 	now := time.Now()
 	switch {
+	case p.queued && c.programLives(now): // all workers of the program are busy
+		p.due = now.Add(answered)
 	case p.queued: // since answered ago
 		c.tell(p, pod, "FailedAddingInterface", conf.Errorf(conf.CodeTryAgain, "does the pod of the DaemonSet attach run on "+
 			"this node?", "the node's program ovn-multinet-attach does not ask for changes"))
@@ -98,10 +100,21 @@ func (c *changes) queue(p *podChange, pod *netmodel.Pod, has []agentapi.Attachme
 	}
 }
 
+// programLives reports whether the program has asked for a pod lately, or has one. It needs the lock.
+func (c *changes) programLives(now time.Time) bool {
+	for _, p := range c.pods {
+		if !p.handed.IsZero() {
+			return true
+		}
+	}
+	return now.Sub(c.asked) < answered
+}
+
 // next waits for a pod that is to be changed; nil: there was none until the end of ctx.
 func (c *changes) next(ctx context.Context) *agentapi.Sandbox {
 	for {
 		c.mu.Lock()
+		c.asked = time.Now()
 		if len(c.ready) > 0 {
 			p := c.ready[0]
 			c.ready = c.ready[1:]

@@ -28,6 +28,7 @@ type changes struct {
 	mu     sync.Mutex
 	pods   map[string]*podChange // by podID
 	ready  []*podChange          // for the program
+	asked  time.Time             // when the program asked last
 	limits *changeLimits
 }
 

@@ -74,6 +74,25 @@ func (c *changer) step(after time.Duration) {
 	}
 }
 
+// dueAt is when the pod is compared next.
+func (c *changer) dueAt() time.Time {
+	c.t.Helper()
+	for _, p := range c.changes.pods {
+		return p.due
+	}
+	c.t.Fatal("no pod is known")
+	return time.Time{}
+}
+
+// stepTo compares what is due at a moment.
+func (c *changer) stepTo(at time.Time) {
+	c.t.Helper()
+	due, _ := c.takeDue(at)
+	for _, p := range due {
+		c.must(c.compareNow(c.t.Context(), p))
+	}
+}
+
 // given returns the sandbox that the program gets; nil: none.
 func (c *changer) given() *agentapi.Sandbox {
 	c.t.Helper()
@@ -198,16 +217,14 @@ func TestFailedChange(t *testing.T) {
 	fails := &agentapi.Error{Code: conf.CodeInUse, Msg: "in use"}
 	for n := range 3 {
 		s := c.mustGive()
+		ended := time.Now()
 		c.ended(&agentapi.ChangeEnded{Sandbox: s, Error: fails})
 		c.step(0)
-		if c.given() != nil {
-			t.Fatal("tried again at once")
-		}
-		c.step(pauseAfter(n+1) - firstPause/2)
-		if c.given() != nil {
+		due := c.dueAt()
+		if c.stepTo(due.Add(-1)); c.given() != nil || due.Sub(ended) < pauseAfter(n+1) {
 			t.Fatalf("tried again too early after %d failures", n+1)
 		}
-		c.step(pauseAfter(n + 1))
+		c.stepTo(due)
 	}
 	c.told("Warning FailedAddingInterface: in use")
 	s := c.mustGive()
@@ -322,11 +339,11 @@ func TestProgramGone(t *testing.T) {
 		t.Error("handed out while the plugin runs")
 	}
 	lock.Unlock()
-	c.step(answered - time.Second)
-	if c.given() != nil {
+	due := c.dueAt()
+	if c.stepTo(due.Add(-1)); c.given() != nil {
 		t.Error("handed out too early")
 	}
-	c.step(2 * answered)
+	c.stepTo(due)
 	c.mustGive()
 }
 
@@ -335,10 +352,16 @@ func TestNobodyAsks(t *testing.T) {
 	c := newChanger(t)
 	c.has("blue", nil)
 	c.edit("blue,blue")
-	c.step(answered - time.Second)
+	due := c.dueAt()
+	c.stepTo(due.Add(-1))
 	c.told()
+	c.changes.asked = time.Now().Add(time.Hour) // the program asks, and its workers are busy
+	c.stepTo(due)
+	c.told()
+	c.changes.asked = time.Time{}
 	for range 3 {
-		c.step(answered)
+		c.stepTo(c.dueAt())
+		c.step(2 * answered)
 	}
 	c.told("Warning FailedAddingInterface: the node's program ovn-multinet-attach does not ask for changes")
 	c.mustGive()
@@ -446,10 +469,13 @@ func TestNextChange(t *testing.T) {
 		t.Fatalf("the program gets %+v", next.Change)
 	}
 	c.has("blue,blue", func(e *journal.Entry) { e.Changed = true })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	ended := agentapi.NextChangeRequest{Ended: &agentapi.ChangeEnded{Sandbox: *next.Change}}
-	r.must(client.Call(ctx, agentapi.OpNextChange, ended, &next)) // answers before the client's time is over
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() { // there is no further pod, so this waits until the test is over
+		ended := agentapi.NextChangeRequest{Ended: &agentapi.ChangeEnded{Sandbox: *next.Change}}
+		asked <- client.Call(ctx, agentapi.OpNextChange, ended, nil)
+	}()
+	defer func() { cancel(); <-asked }()
 	r.eventually("told", func() bool {
 		_, events := r.source.told()
 		return slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, "AddedInterface: added net2") })
