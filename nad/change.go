@@ -1,6 +1,7 @@
 package nad
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -38,10 +39,20 @@ func (s *Request) Digest() string {
 	for _, ip := range s.IPs {
 		ips = append(ips, fmt.Sprintf("%s/%d", ip.Addr(), ip.Bits()))
 	}
-	text, err := json.Marshal(struct { // it sorts the keys of cni-args
+	args := map[string]any{} // whose keys are sorted, however deep
+	for key, value := range s.CNIArgs {
+		decoder := json.NewDecoder(bytes.NewReader(value))
+		decoder.UseNumber() // a large number stays the one that it is
+		var decoded any
+		if decoder.Decode(&decoded) == nil {
+			args[key] = decoded
+		}
+	}
+	text, err := json.Marshal(struct {
 		Request
-		IPs []string
-	}{meaning, ips})
+		IPs     []string
+		CNIArgs map[string]any
+	}{meaning, ips, args})
 	if err != nil {
 		return "" // no text of a pod leads here: cni-args were parsed
 	}

@@ -51,8 +51,8 @@ func TestCompare(t *testing.T) {
 		{"another name", "blue@a", "blue@b", "a", "b"},
 		{"one of two with different addresses goes", `[{"name":"blue","ips":["10.1.0.5"]},{"name":"blue","ips":["10.1.0.6"]}]`,
 			`[{"name":"blue","ips":["10.1.0.6"]}]`, "net1", ""},
-		{"the keys of cni-args in another order", `[{"name":"blue","cni-args":{"a":1,"b":{"c":[1,2]}}}]`,
-			`[{"name":"blue","cni-args":{"b":{"c":[1,2]},"a":1}}]`, "", ""},
+		{"the keys of cni-args in another order", `[{"name":"blue","cni-args":{"a":1,"b":{"c":[1,2],"d":{"e":1,"f":2}}}}]`,
+			`[{"name":"blue","cni-args":{"b":{"d":{"f":2,"e":1}, "c":[1,2]},"a":1}}]`, "", ""},
 		{"a default name is that of the position", "green@a", "green@a,six", "", "net2"},
 		{"a name that a default name would have", "blue", "green@net2,blue,six", "", "net2 net3"},
 	}
@@ -84,6 +84,7 @@ func TestChangedIsRefused(t *testing.T) {
 		{"blue@x1", `[{"name":"blue","interface":"x1","mac":"02:00:00:00:00:01"}]`, "interface x1 on network shop/blue: the annotation"},
 		{"blue", `[{"name":"blue","ips":["10.1.0.5"]}]`, "interface net1 on network shop/blue"},
 		{`[{"name":"blue","bandwidth":{"ingressRate":1000}}]`, `[{"name":"blue","bandwidth":{"ingressRate":2000}}]`, "something else"},
+		{`[{"name":"blue","cni-args":{"a":{"b":9007199254740993}}}]`, `[{"name":"blue","cni-args":{"a":{"b":9007199254740992}}}]`, "something else"},
 		{`[{"name":"blue","ipam-claim-reference":"a"}]`, `[{"name":"blue","ipam-claim-reference":"b"}]`, "something else"},
 		{"blue,green", "green@net1,blue@net2", "interface net1 is on network shop/blue"},
 	} {
