@@ -321,17 +321,7 @@ func TestAttachKilled(t *testing.T) {
 		for _, last := range []string{after, before} {
 			w.part(fmt.Sprintf("plugin at %s, then %.30s", point, last[18:]), func(t *testing.T, w *world) {
 				p := w.Attached(0, "web", before)
-				w.Must(n.Attach.Stop(w.Ctx))
-				w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="+point))
-				w.edit(p, after)
-				w.Eventually(func() error {
-					if !strings.Contains(string(w.Read(filepath.Join(n.Dir, "attach.log"))), "killed") {
-						return fmt.Errorf("the plugin was not killed")
-					}
-					return nil
-				})
-				w.Must(n.Attach.Stop(w.Ctx))
-				w.Must(os.Truncate(filepath.Join(n.Dir, "attach.log"), 0))
+				w.killedAt(p, point, after)
 				w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="))
 				w.edit(p, last)
 				names := []string{"net1", "m1", "x1"}
@@ -344,17 +334,7 @@ func TestAttachKilled(t *testing.T) {
 		}
 		w.part("plugin at "+point+", then DEL", func(t *testing.T, w *world) {
 			p := w.Attached(0, "web", before)
-			w.Must(n.Attach.Stop(w.Ctx))
-			w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="+point))
-			w.edit(p, after)
-			w.Eventually(func() error {
-				if !strings.Contains(string(w.Read(filepath.Join(n.Dir, "attach.log"))), "killed") {
-					return fmt.Errorf("the plugin was not killed")
-				}
-				return nil
-			})
-			w.Must(n.Attach.Stop(w.Ctx))
-			w.Must(os.Truncate(filepath.Join(n.Dir, "attach.log"), 0))
+			w.killedAt(p, point, after)
 			w.Over(p)
 			w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="))
 		})
@@ -371,6 +351,23 @@ func TestAttachKilled(t *testing.T) {
 			w.Over(p)
 		})
 	}
+}
+
+// killedAt edits a pod's annotation while the plugin is killed at a failpoint, and ends the program.
+func (w *world) killedAt(p *lab.Pod, point, networks string) {
+	n := p.Node
+	log := filepath.Join(n.Dir, "attach.log")
+	w.Must(n.Attach.Stop(w.Ctx))
+	w.Must(n.StartAttach(w.Ctx, failpoint.Env+"="+point))
+	w.edit(p, networks)
+	w.Eventually(func() error {
+		if !strings.Contains(string(w.Read(log)), "killed") {
+			return errors.New("the plugin was not killed")
+		}
+		return nil
+	})
+	w.Must(n.Attach.Stop(w.Ctx))
+	w.Must(os.Truncate(log, 0))
 }
 
 // TestAttachLost: an interface whose host-side veth somebody deleted is made again, with its address; one of a pod whose

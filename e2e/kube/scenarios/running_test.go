@@ -36,47 +36,8 @@ func TestRunningPods(t *testing.T) {
 		w.Must(w.Apply(w.Ctx, pod("again", "node1", "blue")))
 		w.Must(w.WaitReady(w.Ctx, "default/again"))
 	})
-	w.run("as KubeVirt adds and removes an interface", func(w *world) {
-		const nic = "pod9a6a0c3b4d8"
-		first := w.stream("again", "eth0", peer["eth0"].ips()[0]) // the userspace datapath loses packets of net1 at each change of a port
-		w.annotated("again", `[{"name":"blue","namespace":"default"},{"name":"green","namespace":"default","mac":"02:12:34:56:78:9a","interface":"`+nic+`"}]`)
-		w.changesTo("again", "eth0", "net1", nic)
-		w.reaches("again", nic, peer["net2"].ips()[0])
-		if mac := w.links("again")[nic].MAC; mac != "02:12:34:56:78:9a" {
-			w.T.Errorf("%s has the MAC %s", nic, mac)
-		}
-		w.eventOf("again", "Normal", "AddedInterface", nic+" on default/green")
-		// KubeVirt gives the interface another name in the pod, and a dummy has the old one.
-		within := w.within("node1", "again")
-		for _, command := range []string{"link set " + nic + " down", "link set " + nic + " name nic", "link add " + nic + " type veth peer other"} {
-			_, err := within(w.Ctx, append([]string{"ip"}, strings.Fields(command)...)...)
-			w.Must(err)
-		}
-		w.annotated("again", "blue")
-		w.until(func() error {
-			if n := len(w.status("again")); n != 2 {
-				return fmt.Errorf("the status has %d entries", n)
-			}
-			return nil
-		})
-		if links := w.links("again"); links["nic"].Name != "" {
-			w.T.Errorf("the interface is still there: %+v", links)
-		}
-		w.eventOf("again", "Normal", "RemovedInterface", nic+" from default/green")
-		w.Must(first.lostNothing(w.Ctx))
-		w.reaches("again", "net1", peer["net1"].ips()[0])
-	})
-	w.run("a pod without networks", func(w *world) {
-		w.annotated("plain", `[{"name":"blue","interface":"x1"}]`)
-		w.changesTo("plain", "eth0", "x1")
-		w.reaches("plain", "x1", peer["net1"].ips()[0])
-		w.kubectl("annotate", "pod", "plain", networksKey+"-")
-		w.changesTo("plain", "eth0")
-		w.annotated("plain", "blue,missing")
-		w.eventOf("plain", "Warning", "FailedAddingInterface", "network default/missing is not found")
-		w.annotated("plain", "blue")
-		w.changesTo("plain", "eth0", "net1")
-	})
+	w.run("as KubeVirt adds and removes an interface", func(w *world) { w.asKubeVirt(peer) })
+	w.run("a pod without networks", func(w *world) { w.firstNetworks(peer) })
 	w.run("a pod in the host's network", func(w *world) {
 		manifest := strings.Replace(pod("host", "node1", ""), "spec:", "spec:\n  hostNetwork: true", 1)
 		manifest = strings.Replace(manifest, "args: [serve]", "args: [serve, -port, \"18080\"]", 1)
@@ -85,32 +46,83 @@ func TestRunningPods(t *testing.T) {
 		w.annotated("host", "blue")
 		w.eventOf("host", "Warning", "InterfaceAddRejected", "host's network")
 	})
-	w.run("deleted", func(w *world) {
-		w.kubectl("delete", "pod", "early", "again", "plain", "host")
-		w.until(func() error {
-			out := w.multinet("nbctl", "--", "--bare", "--columns=name", "find", "Logical_Switch_Port", "type=\"\"")
-			names := strings.Fields(out)
-			slices.Sort(names)
-			if want := []string{"default/peer/net1", "default/peer/net2"}; !slices.Equal(names, want) {
-				return fmt.Errorf("ports %q, want %q", names, want)
-			}
-			return nil
-		})
+	w.run("deleted", (*world).runningDeleted)
+	w.run("switched off", (*world).attachSwitchedOff)
+}
+
+// asKubeVirt adds an interface with a name of KubeVirt's, gives the pod's end another name, and removes it.
+func (w *world) asKubeVirt(peer map[string]link) {
+	const nic = "pod9a6a0c3b4d8"
+	first := w.stream("again", "eth0", peer["eth0"].ips()[0]) // the userspace datapath loses packets of net1 at each change of a port
+	w.annotated("again", `[{"name":"blue","namespace":"default"},{"name":"green","namespace":"default","mac":"02:12:34:56:78:9a","interface":"`+nic+`"}]`)
+	w.changesTo("again", "eth0", "net1", nic)
+	w.reaches("again", nic, peer["net2"].ips()[0])
+	if mac := w.links("again")[nic].MAC; mac != "02:12:34:56:78:9a" {
+		w.T.Errorf("%s has the MAC %s", nic, mac)
+	}
+	w.eventOf("again", "Normal", "AddedInterface", nic+" on default/green")
+	// KubeVirt gives the interface another name in the pod, and a dummy has the old one.
+	within := w.within("node1", "again")
+	for _, command := range []string{"link set " + nic + " down", "link set " + nic + " name nic", "link add " + nic + " type veth peer other"} {
+		_, err := within(w.Ctx, append([]string{"ip"}, strings.Fields(command)...)...)
+		w.Must(err)
+	}
+	w.annotated("again", "blue")
+	w.until(func() error {
+		if n := len(w.status("again")); n != 2 {
+			return fmt.Errorf("the status has %d entries", n)
+		}
+		return nil
 	})
-	w.run("switched off", func(w *world) {
-		w.Must(w.InstallChart(w.Ctx, readmeValues))
-		w.until(func() error {
-			sets, err := w.Client.AppsV1().DaemonSets("ovn-multinet").List(w.Ctx, metav1.ListOptions{FieldSelector: "metadata.name=attach"})
-			if err == nil && len(sets.Items) > 0 {
-				err = fmt.Errorf("the DaemonSet attach is there")
-			}
-			return err
-		})
-		w.healthy()
-		w.annotated("peer", "blue")
-		w.eventOf("peer", "Warning", "NetworksNotChanged", "attach.enabled")
-		w.kubectl("delete", "pod", "peer")
+	if links := w.links("again"); links["nic"].Name != "" {
+		w.T.Errorf("the interface is still there: %+v", links)
+	}
+	w.eventOf("again", "Normal", "RemovedInterface", nic+" from default/green")
+	w.Must(first.lostNothing(w.Ctx))
+	w.reaches("again", "net1", peer["net1"].ips()[0])
+}
+
+// firstNetworks gives networks to a pod that started without any.
+func (w *world) firstNetworks(peer map[string]link) {
+	w.annotated("plain", `[{"name":"blue","interface":"x1"}]`)
+	w.changesTo("plain", "eth0", "x1")
+	w.reaches("plain", "x1", peer["net1"].ips()[0])
+	w.kubectl("annotate", "pod", "plain", networksKey+"-")
+	w.changesTo("plain", "eth0")
+	w.annotated("plain", "blue,missing")
+	w.eventOf("plain", "Warning", "FailedAddingInterface", "network default/missing is not found")
+	w.annotated("plain", "blue")
+	w.changesTo("plain", "eth0", "net1")
+}
+
+// runningDeleted deletes the pods: none of their ports is left.
+func (w *world) runningDeleted() {
+	w.kubectl("delete", "pod", "early", "again", "plain", "host")
+	w.until(func() error {
+		out := w.multinet("nbctl", "--", "--bare", "--columns=name", "find", "Logical_Switch_Port", "type=\"\"")
+		names := strings.Fields(out)
+		slices.Sort(names)
+		if want := []string{"default/peer/net1", "default/peer/net2"}; !slices.Equal(names, want) {
+			return fmt.Errorf("ports %q, want %q", names, want)
+		}
+		return nil
 	})
+}
+
+// attachSwitchedOff takes attach.enabled back: an edit is told, and changes nothing.
+func (w *world) attachSwitchedOff() {
+	w.Must(w.InstallChart(w.Ctx, readmeValues))
+	w.until(func() error {
+		sets, err := w.Client.AppsV1().DaemonSets("ovn-multinet").List(w.Ctx, metav1.ListOptions{FieldSelector: "metadata.name=attach"})
+		if err == nil && len(sets.Items) > 0 {
+			err = fmt.Errorf("the DaemonSet attach is there")
+		}
+		return err
+	})
+	w.healthy()
+	w.annotated("peer", "blue")
+	w.eventOf("peer", "Warning", "NetworksNotChanged", "attach.enabled")
+	w.kubectl("delete", "pod", "peer")
 }
 
 // annotated edits the networks of a pod.
