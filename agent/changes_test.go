@@ -338,6 +338,9 @@ func TestProgramGone(t *testing.T) {
 	if c.given() != nil {
 		t.Error("handed out while the plugin runs")
 	}
+	if !c.programLives(time.Now().Add(time.Hour)) {
+		t.Error("the program counts as gone while the plugin runs")
+	}
 	lock.Unlock()
 	due := c.dueAt()
 	if c.stepTo(due.Add(-1)); c.given() != nil {
