@@ -34,7 +34,10 @@ func newChanger(t *testing.T) *changer {
 	r.t.Cleanup(r.build(r.source))
 	c := &changer{rig: r, changes: r.agent.changes, dir: journal.Dir(r.conf.StateDir)}
 	r.must(c.dir.Prepare())
+	// Both databases have answered before a test may end: it is over sooner than their first copies are there.
 	r.must(r.agent.nbdb.WaitConnected(t.Context()))
+	_, err := r.agent.ovs.Settings(t.Context())
+	r.must(err)
 	return c
 }
 
