@@ -22,7 +22,7 @@ func (c *Cluster) Products(ctx context.Context, settings ...string) (previous, c
 	if current, err = c.current(ctx, settings); err != nil {
 		return nil, nil, err
 	}
-	previous = &Product{Bin: built.Ship, Tag: "previous"}
+	previous = &Product{Bin: built.Ship, Tag: "previous", Source: built.Source}
 	if previous.Manifests, err = c.previousManifests(built.Source, previous.Tag, current.Manifests); err != nil {
 		return nil, nil, err
 	}

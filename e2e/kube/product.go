@@ -2,7 +2,10 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,6 +49,7 @@ func (c *Cluster) InstallProduct(ctx context.Context, settings ...string) (err e
 type Product struct {
 	Bin       string // folder of its programs
 	Tag       string // of its images
+	Source    string // folder of its tree if it is an older version, which may lack programs of this one
 	Manifests string
 }
 
@@ -63,10 +67,20 @@ func (c *Cluster) current(ctx context.Context, settings []string) (p *Product, e
 func (c *Cluster) loadProduct(ctx context.Context, p *Product) error {
 	var all errgroup.Group
 	for _, img := range images.All(p.Bin) {
+		maps.DeleteFunc(img.Files, func(path, _ string) bool { return !p.has(path) })
 		name, _, _ := strings.Cut(img.Name, ":")
 		all.Go(func() error { return c.LoadImage(ctx, name+":"+p.Tag, img.Files, img.Entrypoint) })
 	}
 	return all.Wait()
+}
+
+// has tells whether the version has a program of this one.
+func (p *Product) has(program string) bool {
+	if p.Source == "" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(p.Source, "cmd", program))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Rollout applies a version's manifests, over whichever are there. WaitRollout follows.
