@@ -22,6 +22,8 @@ const (
 	// The pods of a namespace together on one node.
 	changesOfNamespace      = 64
 	changePeriodOfNamespace = 100 * time.Millisecond
+	// inspectPasses is how many reconcile passes are between two inspections of a pod's interfaces.
+	inspectPasses = 10
 	// firstPause is the pause before a failed change is tried again. It doubles with each further failure.
 	firstPause, longestPause = time.Second, 30 * time.Second
 	// comparePause is the pause before a pod is compared again whose sandbox a call of the plugin holds, or whose turn has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type changes struct {
 	ready  []*podChange          // for the program
 	asked  time.Time             // when the program asked last
 	limits *changeLimits
+	passes uint32 // reconcile passes since the agent's start
 }
 
 // podChange is what the agent knows of one pod. The fields after sandbox belong to changes.run alone.
@@ -49,6 +51,8 @@ type podChange struct {
 	unsaved  int      // how often that failed, in a row
 	checked  bool     // this agent has compared the pod before
 	lost     []string // interfaces whose host-side veths are gone
+	inspect  bool     // the plugin is to look into the pod's interfaces
+	looks    bool     // the plugin's run is for that alone
 }
 
 func newChanges(n *node) *changes {
@@ -100,6 +104,7 @@ func (c *changes) compareSoon(pod *netmodel.Pod, s *agentapi.Sandbox) {
 // other networks than their annotation says. It forgets the pods that are gone.
 func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 	here := map[string]bool{}
+	c.passes++
 	for _, m := range all {
 		if m.why != "" || m.older || len(m.entries) != 1 || m.entries[0].Plan == nil {
 			continue
@@ -109,9 +114,9 @@ func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 			continue
 		}
 		here[podID(pod)] = true
-		known := c.setLost(pod, m.lost)
+		known, inspect := c.setLost(pod, m.lost, len(m.entries[0].Plan.Interfaces) > 0)
 		change, err := c.changeOf(pod, m.entries[0])
-		if known && err == nil && change.Nothing() && len(m.entries[0].Changing) == 0 && len(m.lost) == 0 {
+		if known && err == nil && change.Nothing() && len(m.entries[0].Changing) == 0 && len(m.lost) == 0 && !inspect {
 			continue
 		}
 		c.compareIfIdle(pod, &m.entries[0].Sandbox)
@@ -127,8 +132,12 @@ func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 	c.limits.prune(time.Now())
 }
 
-// setLost notes which interfaces of a pod are gone. known reports whether the pod was compared before.
-func (c *changes) setLost(pod *netmodel.Pod, lost []string) (known bool) {
+// setLost notes which interfaces of a pod are gone. known reports whether the pod was compared before, inspect whether it
+// is the pod's turn to be inspected: all pods of a node have their turns in inspectPasses passes.
+func (c *changes) setLost(pod *netmodel.Pod, lost []string, onOVN bool) (known, inspect bool) {
+	turn := fnv.New32a()
+	turn.Write([]byte(podID(pod)))
+	inspect = c.conf.Attach && onOVN && (turn.Sum32()%inspectPasses+c.passes)%inspectPasses == 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pods[podID(pod)]
@@ -137,9 +146,9 @@ func (c *changes) setLost(pod *netmodel.Pod, lost []string) (known bool) {
 		c.pods[podID(pod)] = p
 	}
 	if p.handed.IsZero() && !p.queued {
-		p.lost = lost
+		p.lost, p.inspect = lost, p.inspect || inspect
 	}
-	return known
+	return known, inspect
 }
 
 // compareIfIdle is compareSoon, except for a pod that is compared later anyway.
@@ -287,16 +296,29 @@ func (c *changes) decide(p *podChange, pod *netmodel.Pod, e *journal.Summary) er
 		c.tell(p, pod, "InterfaceChangeRefused", err)
 		return nil
 	}
+	repair, err := conf.Repair(pod.Annotations)
+	if err != nil {
+		return err // changeOf refuses it before
+	}
 	c.mu.Lock()
-	lost := strings.Join(p.lost, ", ")
+	lost, inspect := strings.Join(p.lost, ", "), p.inspect
+	p.inspect = false
 	c.mu.Unlock()
-	if change.Nothing() && len(e.Changing) == 0 && lost == "" {
+	asked := repair != "" && repair != conf.RepairAlways && repair != e.Repaired
+	p.looks = change.Nothing() && len(e.Changing) == 0 && lost == ""
+	if p.looks && !asked && !inspect {
 		p.failures, p.told = 0, ""
 		return nil
 	}
 	if !c.conf.Attach && lost != "" {
 		c.tell(p, pod, "InterfaceLost", conf.Errorf(conf.CodeNotAsMade, "delete the pod, so that it is made again; with the "+
 			"chart's value attach.enabled the interface would be made again", "interface %s: its host-side veth is gone", lost))
+		return nil
+	}
+	if !c.conf.Attach && p.looks {
+		c.tell(p, pod, "NetworksNotChanged", conf.Errorf(conf.CodeNotAllowed, "delete the pod, so that it is made again; or "+
+			"ask the operator for the chart's value attach.enabled", "annotation %s: this node does not change the interfaces "+
+			"of running pods", conf.RepairAnnotation))
 		return nil
 	}
 	if !c.conf.Attach {
@@ -436,6 +458,10 @@ func (c *changes) tellEnd(
 		c.gone.add(e.Sandbox.ContainerID)
 		p.failures++
 		return true
+	}
+	if p.looks {
+		c.metrics.changes.WithLabelValues("inspected").Inc()
+		return false // an inspection that fails has the next turn
 	}
 	if err == nil {
 		p.failures = 0

@@ -19,6 +19,11 @@ func (a *Agent) check(ctx context.Context, r *agentapi.CheckRequest, send delive
 		a.tellFault(&r.Sandbox, r.Fault)
 		return send(struct{}{})
 	}
+	if r.Repaired != "" {
+		a.faults.forget(&r.Sandbox)
+		a.source.Event(podOfSandbox(&r.Sandbox), source.Normal, "InterfaceRepaired", r.Repaired)
+		return send(struct{}{})
+	}
 	for n := range r.Plan.Interfaces {
 		i := &r.Plan.Interfaces[n]
 		ovsPort := ovsPortOf(r.ContainerID, i)
@@ -38,9 +43,12 @@ func (a *Agent) check(ctx context.Context, r *agentapi.CheckRequest, send delive
 // tellFault records an Event for the owner of a pod.
 func (a *Agent) tellFault(s *agentapi.Sandbox, fault string) {
 	if a.faults.isNew(s, fault) {
-		pod := &netmodel.Pod{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}
-		a.source.Event(pod, source.Warning, "CheckFailed", fault)
+		a.source.Event(podOfSandbox(s), source.Warning, "CheckFailed", fault)
 	}
+}
+
+func podOfSandbox(s *agentapi.Sandbox) *netmodel.Pod {
+	return &netmodel.Pod{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}
 }
 
 // faults are the faults that owners of pods were told of. A runtime may repeat a CHECK every few seconds.

@@ -25,7 +25,11 @@ func (a *Agent) change(ctx context.Context, r *agentapi.ChangeRequest, send deli
 	if err != nil {
 		return err
 	}
-	return send(agentapi.Change(*change))
+	repair, err := conf.Repair(pod.Annotations)
+	if err != nil {
+		return err
+	}
+	return send(agentapi.Change{Remove: change.Remove, Add: change.Add, Positions: change.Positions, Repair: repair})
 }
 
 // presentIn are the attachments of a plan.

@@ -1,6 +1,10 @@
 package agentapi
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ovn-multinet/ovn-multinet/conf"
+)
 
 // NextChangeRequest asks for a sandbox of a running pod whose networks are to change, and says how the last one ended.
 // It names no sandbox.
@@ -33,6 +37,8 @@ type Change struct {
 	Add    []string `json:"add,omitempty"`
 	// Positions are the indexes, in the annotation, of the attachments that stay, by the names of their interfaces.
 	Positions map[string]int `json:"positions,omitempty"`
+	// Repair is the value of conf.RepairAnnotation.
+	Repair string `json:"repair,omitempty"`
 }
 
 // An Attachment is one network of a pod in a plan.
@@ -104,10 +110,11 @@ func halves[T any](all []T, is func(T) bool) (others, those []T) {
 	return others, those
 }
 
-// Arrange sets the positions of attachments, by the names of their interfaces.
-func (p *Plan) Arrange(positions map[string]int) {
+// Arrange sets the positions of attachments, by the names of their interfaces. It reports whether one has changed.
+func (p *Plan) Arrange(positions map[string]int) (changed bool) {
 	set := func(name string, position *int) {
 		if at, known := positions[name]; known {
+			changed = changed || *position != at
 			*position = at
 		}
 	}
@@ -117,4 +124,42 @@ func (p *Plan) Arrange(positions map[string]int) {
 	for i := range p.Delegates {
 		set(p.Delegates[i].Name, &p.Delegates[i].Position)
 	}
+	return changed
+}
+
+// Inherit gives the main routes of interfaces that are gone to interfaces that stay on the same network, which have them
+// beside the main table or share them. The names are those of interfaces whose main routes may be gone from the kernel.
+func (p *Plan) Inherit(gone *Plan) (heirs []string) {
+	for _, from := range gone.Interfaces {
+		for _, r := range slices.Concat(from.Routes, from.SharedRoutes) {
+			to := p.heir(&from, r)
+			if to == nil {
+				continue
+			}
+			if !slices.Contains(to.Routes, r) {
+				to.Routes = append(slices.Clip(to.Routes), r)
+				to.SharedRoutes = slices.DeleteFunc(slices.Clone(to.SharedRoutes), func(s conf.Route) bool { return s == r })
+			}
+			if !slices.Contains(heirs, to.Name) {
+				heirs = append(heirs, to.Name)
+			}
+		}
+	}
+	return heirs
+}
+
+// heir is the interface on the network of another one that has a route of it in the main table, or else the first one
+// that knows it; nil: there is none.
+func (p *Plan) heir(of *Interface, r conf.Route) (heir *Interface) {
+	for k := range p.Interfaces {
+		i := &p.Interfaces[k]
+		switch {
+		case i.Port.Switch != of.Port.Switch:
+		case slices.Contains(i.Routes, r):
+			return i
+		case heir == nil && (slices.Contains(i.SharedRoutes, r) || slices.Contains(i.TableRoutes, r)):
+			heir = i
+		}
+	}
+	return heir
 }

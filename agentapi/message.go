@@ -240,6 +240,8 @@ type CheckRequest struct {
 	// Fault is what the plugin has found, as Fault describes it. The agent then compares nothing: it tells the pod's
 	// owner. Older agents ignore the fault.
 	Fault string `json:"fault,omitempty"`
+	// Repaired is what the plugin has made again. The agent then compares nothing, and tells the pod's owner.
+	Repaired string `json:"repaired,omitempty"`
 }
 
 // Fault describes the error of a CHECK for the pod's owner.

@@ -16,6 +16,10 @@ const (
 	AnnotationPrefix         = "ovn-multinet/"
 	RoutesAnnotation         = AnnotationPrefix + "routes"
 	OutsideAnnotation        = AnnotationPrefix + "outside-addresses"
+	// RepairAnnotation asks for what a running pod has broken of its interfaces: each new value once, RepairAlways
+	// whenever something is missing.
+	RepairAnnotation = AnnotationPrefix + "repair"
+	RepairAlways     = "always"
 )
 
 // OutsideCondition is the type of the condition of a pod (PodCondition in the API of Kubernetes) that says what has
@@ -54,7 +58,7 @@ func TrimAnnotations(annotations map[string]string) map[string]string {
 		switch value := own[key]; {
 		case key == DefaultNetworkAnnotation:
 			kept[key] = ""
-		case key != NetworksAnnotation && key != RoutesAnnotation && key != OutsideAnnotation:
+		case key != NetworksAnnotation && key != RoutesAnnotation && key != OutsideAnnotation && key != RepairAnnotation:
 			if !unknown {
 				kept[strings.Clone(key[:min(len(key), maxKey)])] = ""
 			}
@@ -68,6 +72,18 @@ func TrimAnnotations(annotations map[string]string) map[string]string {
 		}
 	}
 	return kept
+}
+
+// maxRepair is the longest value of RepairAnnotation, in bytes. The node keeps it.
+const maxRepair = 63
+
+// Repair returns the value of RepairAnnotation; "": the pod asks for nothing.
+func Repair(annotations map[string]string) (string, error) {
+	value := strings.TrimSpace(annotations[RepairAnnotation])
+	if len(value) > maxRepair || OneLine(value, maxRepair) != value {
+		return "", fmt.Errorf("want at most %d printable characters, such as the time or %q", maxRepair, RepairAlways)
+	}
+	return value, nil
 }
 
 // CheckAnnotation refuses the value of an annotation that is over MaxAnnotation, also if a source has replaced it.

@@ -65,10 +65,14 @@ func ParseRequestsOf(
 	}
 	for key := range annotations {
 		if strings.HasPrefix(key, conf.AnnotationPrefix) && key != conf.RoutesAnnotation &&
-			key != conf.OutsideAnnotation {
+			key != conf.OutsideAnnotation && key != conf.RepairAnnotation {
 			return nil, conf.Errorf(conf.CodeInvalidConfig, "remove the annotation",
 				"annotation %s is not known", conf.OneLine(key, maxKey))
 		}
+	}
+	if _, err := conf.Repair(annotations); err != nil {
+		return nil, conf.Errorf(conf.CodeInvalidConfig, "correct the pod's annotation",
+			"annotation %s: %w", conf.RepairAnnotation, err)
 	}
 	text, given := annotations[conf.NetworksAnnotation]
 	if !given || strings.TrimSpace(text) == "" {

@@ -84,8 +84,17 @@ func (c *call) change(ctx context.Context, e *journal.Entry) error {
 		return err
 	}
 	failpoint.Hit("change-received")
-	e.Plan.Arrange(change.Positions)
-	e.Changed = true
+	if moved := e.Plan.Arrange(change.Positions); moved || len(change.Remove)+len(change.Add) > 0 {
+		e.Changed = true
+		if err := c.removeAndAdd(ctx, agent, e, change); err != nil {
+			return err
+		}
+	}
+	return c.inspect(agent, e, change.Repair)
+}
+
+// removeAndAdd changes the entry and the pod's interfaces.
+func (c *call) removeAndAdd(ctx context.Context, agent *agentapi.Client, e *journal.Entry, change *agentapi.Change) error {
 	if len(change.Remove) > 0 {
 		if err := c.remove(ctx, e, change.Remove); err != nil {
 			return err
@@ -99,7 +108,7 @@ func (c *call) change(ctx context.Context, e *journal.Entry) error {
 		return err
 	}
 	failpoint.Hit("change-intended")
-	err = c.addTo(ctx, agent, e)
+	err := c.addTo(ctx, agent, e)
 	if err == nil {
 		return nil
 	}
@@ -207,6 +216,11 @@ func (c *call) remove(ctx context.Context, e *journal.Entry, names []string) err
 		return errors.Join(failure, err)
 	}
 	e.Remove(names)
+	if heirs := e.Plan.Inherit(part.Plan); len(heirs) > 0 {
+		if err := wiring.KeepRoutes(e.NetNS, &e.Sandbox, e.Plan, heirs); err != nil { // see inspect
+			c.note(&e.Sandbox, "cannot keep the routes of the interfaces that stay", "err", err)
+		}
+	}
 	if err := c.journal.Write(e); err != nil {
 		return errors.Join(failure, err)
 	}
@@ -234,4 +248,33 @@ func (c *call) releasePart(ctx context.Context, part *journal.Entry, abandoned [
 			"interface %s: its port is not released yet", strings.Join(release.Interfaces, ", "))
 	}
 	return err
+}
+
+// inspect tells the pod's owner what the pod has broken inside of its interfaces, or makes it again if the pod asks for
+// that. It is never an error of the change: what cannot be made again is told, and tried again with the next inspection.
+func (c *call) inspect(agent *agentapi.Client, e *journal.Entry, repair string) error {
+	asked := repair != "" && (repair == conf.RepairAlways || repair != e.Repaired)
+	found, err := wiring.Inspect(e.NetNS, &e.Sandbox, e.Plan, asked)
+	request := agentapi.CheckRequest{Sandbox: e.Sandbox}
+	switch {
+	case err != nil:
+		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, "delete the pod, so that it is made again", "%w", err))
+	case len(found) > 0 && asked:
+		request.Repaired = "made again: " + strings.Join(found, "; ")
+	case asked && repair != conf.RepairAlways:
+		request.Repaired = "nothing to make again: the pod's interfaces are as they were made"
+	case len(found) > 0:
+		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, "the pod has changed that itself; to have it made again, "+
+			"annotate the pod with "+conf.RepairAnnotation, "%s", strings.Join(found, "; ")))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	if err := agent.Call(ctx, agentapi.OpCheck, request, nil); err != nil {
+		c.note(&e.Sandbox, "the pod's owner is not told what its interfaces lack", "err", err)
+	}
+	if err != nil || !asked || repair == e.Repaired {
+		return nil
+	}
+	e.Repaired = repair
+	return c.journal.Write(e)
 }

@@ -26,6 +26,8 @@ type Summary struct {
 	Changing []string `json:"changing,omitempty"`
 	// Changed: the pod's networks were changed while it ran, so its network-status may be older than the entry.
 	Changed bool `json:"changed,omitempty"`
+	// Repaired is the last value of conf.RepairAnnotation that was served.
+	Repaired string `json:"repaired,omitempty"`
 	// Began is when the ADD began, by which the agent knows the newer one of two sandboxes of a pod.
 	Began Moment `json:"began,omitzero"`
 	// Written is the time when the file was written.

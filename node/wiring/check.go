@@ -53,6 +53,19 @@ func checkPodVeth(i *agentapi.Interface) (netlink.Link, error) {
 	if mac := link.Attrs().HardwareAddr.String(); mac != i.MAC {
 		return nil, fmt.Errorf("its MAC is %s, not %s", mac, i.MAC)
 	}
+	present, err := presentAddresses(link)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range i.Addresses {
+		if !present[a.Addr()] {
+			return nil, fmt.Errorf("it lacks address %s", a)
+		}
+	}
+	return link, nil
+}
+
+func presentAddresses(link netlink.Link) (map[netip.Addr]bool, error) {
 	addrs, err := netlinksafe.AddrList(link, 0)
 	if err != nil {
 		return nil, err
@@ -63,10 +76,5 @@ func checkPodVeth(i *agentapi.Interface) (netlink.Link, error) {
 			present[ip.Unmap()] = true
 		}
 	}
-	for _, a := range i.Addresses {
-		if !present[a.Addr()] {
-			return nil, fmt.Errorf("it lacks address %s", a)
-		}
-	}
-	return link, nil
+	return present, nil
 }

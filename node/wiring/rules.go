@@ -132,14 +132,19 @@ func checkRoutes(i *agentapi.Interface, link netlink.Link) error {
 		return err
 	}
 	for _, a := range i.Addresses {
-		source := ipNet(netip.PrefixFrom(a.Addr(), a.Addr().BitLen())).String()
-		if !slices.ContainsFunc(rules, func(r netlink.Rule) bool {
-			return r.Table == i.Table && r.Src != nil && r.Src.String() == source
-		}) {
+		if !hasRule(rules, a.Addr(), i.Table) {
 			return fmt.Errorf("it lacks the rule for %s", a.Addr())
 		}
 	}
 	return nil
+}
+
+// hasRule reports whether what the pod sends from an address follows the table.
+func hasRule(rules []netlink.Rule, a netip.Addr, table int) bool {
+	source := ipNet(netip.PrefixFrom(a, a.BitLen())).String()
+	return slices.ContainsFunc(rules, func(r netlink.Rule) bool {
+		return r.Table == table && r.Src != nil && r.Src.String() == source
+	})
 }
 
 // isRoute reports whether a route of the kernel is a route of the plan by that link.

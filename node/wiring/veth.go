@@ -131,24 +131,12 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 			return fmt.Errorf("tx checksum offload: %w", err)
 		}
 	}
-	addresses := i.Addresses
-	if enabled6 {
-		mac, err := net.ParseMAC(i.MAC)
-		if err != nil {
-			return err
-		}
-		if own := netip.PrefixFrom(conf.LinkLocal(mac), 64); !slices.Contains(addresses, own) {
-			addresses = append(slices.Clip(addresses), own)
-		}
+	addresses, err := addressesOf(i, enabled6)
+	if err != nil {
+		return err
 	}
 	for _, a := range addresses {
-		addr := &netlink.Addr{IPNet: ipNet(a)}
-		if a.Addr().Is6() {
-			// The lease excludes duplicates, so duplicate address detection (RFC 4862, section 5.4) is not needed
-			// and the address is usable at once.
-			addr.Flags = unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(link, addr); err != nil {
+		if err := netlink.AddrAdd(link, address(a)); err != nil {
 			return fmt.Errorf("address %s: %w", a, err)
 		}
 	}
@@ -161,6 +149,33 @@ func configure(i *agentapi.Interface, checksumOff bool) error {
 		}
 	}
 	return addRules(i, index)
+}
+
+// addressesOf are the addresses of the plan, and with IPv6 the link-local one, which the kernel does not make here.
+func addressesOf(i *agentapi.Interface, enabled6 bool) ([]netip.Prefix, error) {
+	if !enabled6 {
+		return i.Addresses, nil
+	}
+	mac, err := net.ParseMAC(i.MAC)
+	if err != nil {
+		return nil, err
+	}
+	own := netip.PrefixFrom(conf.LinkLocal(mac), 64)
+	if slices.Contains(i.Addresses, own) {
+		return i.Addresses, nil
+	}
+	return append(slices.Clip(i.Addresses), own), nil
+}
+
+// address is an address as the plugin adds it.
+func address(a netip.Prefix) *netlink.Addr {
+	addr := &netlink.Addr{IPNet: ipNet(a)}
+	if a.Addr().Is6() {
+		// The lease excludes duplicates, so duplicate address detection (RFC 4862, section 5.4) is not needed and the
+		// address is usable at once.
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	return addr
 }
 
 // linkIndex asks for the index of a link without the kernel's networking lock, which a request by netlink takes.
