@@ -77,3 +77,25 @@ func TestFaultsAreBounded(t *testing.T) {
 		t.Errorf("%d faults are known", len(f.known))
 	}
 }
+
+// TestRepaired: the pod's owner is told what was made again, and of the same fault once more when it comes back.
+func TestRepaired(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	_, err := r.plan("c1")
+	r.must(err)
+	check := func(fault, repaired string) {
+		t.Helper()
+		request := agentapi.CheckRequest{Sandbox: r.sandbox("c1"), Fault: fault, Repaired: repaired}
+		r.must(r.call(agentapi.OpCheck, request, nil))
+	}
+	check("it is down", "")
+	check("", "made again: it is down")
+	check("it is down", "")
+	_, events := r.source.told()
+	want := []string{"Warning CheckFailed: it is down", "Normal InterfaceRepaired: made again: it is down",
+		"Warning CheckFailed: it is down"}
+	if !slices.Equal(events, want) {
+		t.Errorf("Events %q, want %q", events, want)
+	}
+}

@@ -1,10 +1,12 @@
 package agentapi_test
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
+	"github.com/ovn-multinet/ovn-multinet/conf"
 )
 
 // TestPlansOfRunningPods: a plan is extended, split and arranged anew; the plan itself does not change.
@@ -35,5 +37,45 @@ func TestPlansOfRunningPods(t *testing.T) {
 	}
 	if names := p.Names(); !reflect.DeepEqual(names, []string{"net1", "net2"}) || len(p.Interfaces) != 1 {
 		t.Errorf("the plan has changed: %q", names)
+	}
+}
+
+// TestInherit: the main routes of an interface that goes pass to one that stays on the same network, and that has or
+// shares them; those that the pod asked for go with it.
+func TestInherit(t *testing.T) {
+	route := func(dst string) conf.Route {
+		return conf.Route{Dst: netip.MustParsePrefix(dst), GW: netip.MustParseAddr("10.1.0.1")}
+	}
+	a, b, own := route("10.8.0.0/16"), route("10.9.0.0/16"), route("10.7.0.0/16")
+	blue, green := agentapi.Port{Switch: "blue"}, agentapi.Port{Switch: "green"}
+	plan := func() *agentapi.Plan {
+		return &agentapi.Plan{Interfaces: []agentapi.Interface{
+			{Name: "net1", Port: blue, Routes: []conf.Route{a, own}},
+			{Name: "net2", Port: green, TableRoutes: []conf.Route{a, own}},
+			{Name: "net3", Port: blue, TableRoutes: []conf.Route{a, b}},
+			{Name: "net4", Port: blue, TableRoutes: []conf.Route{a}, SharedRoutes: []conf.Route{a}},
+		}}
+	}
+	for gone, want := range map[string]struct {
+		heirs  []string
+		routes map[string][]conf.Route
+	}{
+		"net1": {[]string{"net3"}, map[string][]conf.Route{"net3": {a}}},
+		"net2": {nil, map[string][]conf.Route{"net1": {a, own}}},
+		"net4": {[]string{"net1"}, map[string][]conf.Route{"net1": {a, own}}}, // the kernel deletes the route of both
+	} {
+		without, with := plan().Split([]string{gone})
+		if heirs := without.Inherit(with); !reflect.DeepEqual(heirs, want.heirs) {
+			t.Errorf("without %s: heirs %q, want %q", gone, heirs, want.heirs)
+		}
+		for _, i := range without.Interfaces {
+			if !reflect.DeepEqual(i.Routes, want.routes[i.Name]) {
+				t.Errorf("without %s: %s has %v, want %v", gone, i.Name, i.Routes, want.routes[i.Name])
+			}
+		}
+	}
+	without, with := plan().Split([]string{"net1", "net3"})
+	if without.Inherit(with); len(without.Interfaces[1].SharedRoutes) > 0 || len(without.Interfaces[1].Routes) != 1 {
+		t.Errorf("the last one shares %v and has %v", without.Interfaces[1].SharedRoutes, without.Interfaces[1].Routes)
 	}
 }
