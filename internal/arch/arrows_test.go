@@ -218,7 +218,7 @@ func TestNeverImported(t *testing.T) {
 }
 
 // execs are the folders and files whose code may run programs: CNI plugins and the daemons of OVN, of the product's.
-var execs = []string{"e2e", "hack", "images/helm", "images/trixie", "ovndb/ovndbtest", "node/cniexec", "internal/nettest",
+var execs = []string{"e2e", "hack", "images/helm", "images/promtool", "images/trixie", "ovndb/ovndbtest", "node/cniexec", "internal/nettest",
 	"ovnrun/child.go", "ovnrun/host.go"}
 
 // forOperators are the files that name the tools which an operator runs by the API server, in the pods of the chart's OVN.
