@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ovn-multinet/ovn-multinet/conf"
+	"github.com/ovn-multinet/ovn-multinet/source/daemonnodes"
 )
 
 // Startup keeps pods away from new nodes until the nodes can give them their networks: it adds the startup taint to a
@@ -100,6 +101,7 @@ func trimDaemonSet(obj any) (any, error) {
 	}}
 	kept.Spec.Template.Spec.NodeSelector = d.Spec.Template.Spec.NodeSelector
 	kept.Spec.Template.Spec.Affinity = d.Spec.Template.Spec.Affinity
+	kept.Spec.Template.Spec.Tolerations = d.Spec.Template.Spec.Tolerations
 	return kept, nil
 }
 
@@ -282,15 +284,16 @@ func (s *Startup) agentOf(node *corev1.Node, fresh bool) (ready bool, stale *cor
 	return ready, stale, err
 }
 
-// runsOn reports whether the agents' DaemonSet runs a pod on the node. The chart selects nodes by labels. If an
-// operator has added an affinity, the DaemonSet runs where its pods are.
+// runsOn reports whether the agents' DaemonSet runs a pod on the node. The chart selects nodes by labels and by
+// tolerations: a node on which no agent starts would never lose the startup taint. If an operator has added an
+// affinity, the DaemonSet runs where its pods are.
 func (s *Startup) runsOn(node *corev1.Node) bool {
 	obj, exists, err := s.daemons.GetStore().GetByKey(s.namespace + "/" + agentsDaemonSet)
 	if err != nil || !exists {
 		return false
 	}
 	spec := obj.(*appsv1.DaemonSet).Spec.Template.Spec
-	if !labels.SelectorFromSet(spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+	if !daemonnodes.Chosen(&spec, node) {
 		return false
 	}
 	pods, err := s.agents.GetIndexer().ByIndex(byNode, node.Name)

@@ -107,6 +107,9 @@ func TestStartup(t *testing.T) {
 	const tainted, ready = "ovn-multinet/not-ready:NoSchedule", "ovn-multinet/ready=true"
 	const notReady = "node.kubernetes.io/not-ready:NoSchedule"
 	affinity := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	gpuTaint := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	tolerant := agentsOn(nil, nil)
+	tolerant.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
 	byKubelet := corev1.Taint{Key: conf.StartupTaint, Value: "x", Effect: corev1.TaintEffectNoExecute}
 	tests := []struct {
 		name    string
@@ -130,6 +133,8 @@ func TestStartup(t *testing.T) {
 		{"tainted again by an operator", []runtime.Object{joined(20, ready, ourTaint), onLinux, agentPod(21, "True")}, ready, false},
 		{"of another operating system", []runtime.Object{joined(20, "kubernetes.io/os=windows"), onLinux}, "", false},
 		{"no agents", []runtime.Object{joined(20, "")}, "", false},
+		{"a taint that keeps agents away", []runtime.Object{joined(20, "", gpuTaint), onLinux}, "gpu:NoSchedule", false},
+		{"a taint that agents tolerate", []runtime.Object{joined(20, "", gpuTaint), tolerant}, "gpu:NoSchedule " + tainted, false},
 		{"agents that an affinity chooses nodes for", []runtime.Object{joined(20, ""), agentsOn(nil, affinity)}, "", false},
 		{"chosen by an affinity", []runtime.Object{joined(20, ""), agentsOn(nil, affinity), agentPod(21, "False")}, tainted, false},
 		{"another machine's agent", []runtime.Object{joined(20, ""), onLinux, agentPod(19, "True")}, tainted, false},

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/ovn-multinet/ovn-multinet/source/daemonnodes"
 )
 
 // daemonSet returns a DaemonSet of our namespace; nil: it does not exist.
@@ -51,7 +53,8 @@ func (c *Cluster) checkAttach() []Finding {
 	return nil
 }
 
-// checkDaemons judges the pods of a DaemonSet of ours: one on each node that its selector chooses. fix is what to do if
+// checkDaemons judges the pods of a DaemonSet of ours: one on each node that its selector and its
+// tolerations choose. fix is what to do if
 // it chooses none.
 func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string) (all []Finding) {
 	if c.unreadable("agents") { // our pods are read for that check
@@ -68,11 +71,10 @@ func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string
 		}
 		byNode[p.Spec.NodeName] = p
 	}
-	chosen := labels.SelectorFromSet(d.Spec.Template.Spec.NodeSelector)
 	good, nodes := 0, 0
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
-		if !chosen.Matches(labels.Set(n.Labels)) {
+		if !daemonnodes.Chosen(&d.Spec.Template.Spec, n) {
 			continue
 		}
 		nodes++
@@ -89,7 +91,8 @@ func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string
 	}
 	switch {
 	case nodes == 0 && !c.unreadable("nodes"):
-		all = append(all, fault(what, fix, "the nodeSelector of DaemonSet %s chooses no node: %s", d.Name, chosen))
+		all = append(all, fault(what, fix, "the nodeSelector of DaemonSet %s chooses no node: %s", d.Name,
+			labels.SelectorFromSet(d.Spec.Template.Spec.NodeSelector)))
 	case good == nodes && nodes > 0:
 		all = append(all, ok(what, "ready on %d nodes", good))
 	}

@@ -104,6 +104,16 @@ func TestOwnOVN(t *testing.T) {
 		{"agents for no node", func(c *Cluster) {
 			c.Agents.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 		}, []string{"error agents: the nodeSelector of DaemonSet agent chooses no node: disk=ssd"}},
+		{"a node whose taint keeps the agent away", func(c *Cluster) {
+			for i := range c.DaemonSets {
+				c.DaemonSets[i].Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			}
+			c.Agents.Spec.Template.Spec.Tolerations = nil
+			c.Nodes[0].Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+			c.Pods = slices.DeleteFunc(c.Pods, func(p corev1.Pod) bool {
+				return p.Labels[agentLabel] == agentApp && p.Spec.NodeName == c.Nodes[0].Name
+			})
+		}, nil},
 		{"half a chart", func(c *Cluster) {
 			c.DaemonSets = slices.DeleteFunc(c.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "ovn-node" })
 		}, []string{"error ovn-nodes: there is no DaemonSet ovn-multinet/ovn-node"}},
