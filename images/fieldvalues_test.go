@@ -138,8 +138,7 @@ func TestResourcesOfPods(t *testing.T) {
 	}
 }
 
-// TestLabelsAndEnvironment: pods have the labels, annotations and variables of the values beside their own. Recommended
-// labels are on the objects alone: another version in a pod's label would start Open vSwitch again.
+// TestLabelsAndEnvironment: pods have the labels, annotations and variables of the values beside their own.
 func TestLabelsAndEnvironment(t *testing.T) {
 	pods, text := templates(t, "pods: {labels: {team: net}, annotations: {example.org/note: text}}\n"+
 		"agent: {env: {GODEBUG: gctrace=1}}\ncontroller: {env: {GODEBUG: gctrace=2}, replicas: 3}")
@@ -147,7 +146,7 @@ func TestLabelsAndEnvironment(t *testing.T) {
 		if name == "uninstall" {
 			continue
 		}
-		if len(pod.Labels) != 2 || pod.Labels["team"] != "net" || pod.Labels["app"] == "" || pod.Annotations["example.org/note"] != "text" {
+		if len(pod.Labels)-len(recommended(pod.Labels)) != 2 || pod.Labels["team"] != "net" || pod.Labels["app"] == "" || pod.Annotations["example.org/note"] != "text" {
 			t.Errorf("%s: labels %v, annotations %v", name, pod.Labels, pod.Annotations)
 		}
 		for _, c := range everyContainer(pod) {
@@ -163,32 +162,18 @@ func TestLabelsAndEnvironment(t *testing.T) {
 			}
 		}
 	}
-	workloads := 0
-	for doc := range strings.SplitSeq(text, "\n---\n") {
-		var o struct {
-			Kind     string
-			Metadata struct{ Labels map[string]string }
-			Spec     struct{ Replicas int }
-		}
-		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
-			t.Fatal(err)
-		}
-		if o.Kind == "DaemonSet" || o.Kind == "Deployment" {
-			workloads++
-			if o.Metadata.Labels["app.kubernetes.io/name"] != "ovn-multinet" || o.Metadata.Labels["app.kubernetes.io/component"] == "" {
-				t.Errorf("%s has the labels %v", o.Kind, o.Metadata.Labels)
-			}
-		}
-		if o.Kind == "Deployment" && o.Spec.Replicas != 3 {
-			t.Errorf("%d controllers, want 3", o.Spec.Replicas)
+	for _, d := range objectsOf[appsv1.Deployment](t, text, "Deployment") {
+		if *d.Spec.Replicas != 3 {
+			t.Errorf("%d controllers, want 3", *d.Spec.Replicas)
 		}
 	}
-	if workloads != 5 {
-		t.Errorf("%d workloads", workloads)
+	pods, _ = templates(t, "pods: {labels: {app.kubernetes.io/part-of: platform}}")
+	if got := pods["agent"].Labels["app.kubernetes.io/part-of"]; got != "platform" {
+		t.Errorf("the operator's label of the agent's pods is %q", got)
 	}
 	pods, _ = templates(t, "{}")
 	for name, pod := range pods {
-		if len(pod.Labels) != 1 {
+		if len(pod.Labels)-len(recommended(pod.Labels)) != 1 {
 			t.Errorf("%s: labels %v", name, pod.Labels)
 		}
 	}

@@ -68,7 +68,9 @@ var otherValues = []string{"distribution", "images.agent", "images.controller", 
 	"ovn.datapath", "ovn.tunnelInterface", "ovn.electionTimer", "controller.nodes", "controller.tolerations", "controller.topologySpreadConstraints", "networks", "tenantRoles",
 	"images.registry", "images.pullPolicy", "images.pullSecrets", "pods.labels", "pods.annotations", "resources.agent", "resources.installer", "resources.attach",
 	"resources.controller", "resources.database", "resources.northd", "resources.ovsdb", "resources.vswitchd", "resources.ovnController",
-	"resources.certificates", "agent.env", "controller.replicas", "controller.env"}
+	"resources.certificates", "agent.env", "controller.replicas", "controller.env",
+	"agent.extraArgs", "agent.priorityClassName", "agent.nodeSelector", "agent.tolerations",
+	"attach.priorityClassName", "controller.extraArgs", "controller.priorityClassName"}
 
 // withoutValue has the flags that need no value, with the reason.
 var withoutValue = map[string]string{
