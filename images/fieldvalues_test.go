@@ -248,6 +248,7 @@ func TestNotes(t *testing.T) {
 		"networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]": "  default/blue\n",
 		external:                                "OVN's Northbound database: ssl:192.0.2.1:6641\n",
 		"plugin: {allowedDelegates: [macvlan]}": "other CNI plugins: macvlan (plugin.allowedDelegates)",
+		monitored:                               "by the labels {\"grafana_dashboard\":\"1\"}. Without a sidecar",
 	} {
 		out, err := runHelm(t, "template", "ovn-multinet", chart, "--show-only=templates/notes.yaml", valuesFile(t, values))
 		var is struct{ Notes string }
@@ -255,7 +256,7 @@ func TestNotes(t *testing.T) {
 			err = yaml.Unmarshal([]byte(out), &is)
 		}
 		if err != nil || !strings.Contains(is.Notes+"\n", want) || !strings.Contains(is.Notes, "  kubectl multinet check\n") ||
-			strings.Contains(is.Notes, "\n\n\n") {
+			strings.Contains(is.Notes, "\n\n\n") || strings.Contains(is.Notes, "dashboard") != (values == monitored) {
 			t.Errorf("%s: %v: %s", values, err, out)
 		}
 	}

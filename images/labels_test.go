@@ -35,8 +35,8 @@ func (o *rendered) String() string { return o.Kind + " " + o.Metadata.Name }
 // everything renders a chart with all that its values can add, hooks too.
 func everything(t *testing.T, chart, release string) (all []rendered) {
 	t.Helper()
-	text, err := runHelm(t, "template", release, chart, "--namespace=x", "--set=attach.enabled=true",
-		valuesFile(t, "networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]"))
+	text, err := runHelm(t, "template", release, chart, "--namespace=x", "--set=attach.enabled=true,monitoring.enabled=true",
+		"--set=agent.metricsAddress=:9401,controller.metricsAddress=:9402", valuesFile(t, "networks: [{name: blue, config: {subnets: 10.1.0.0/16}}]"))
 	if err != nil {
 		t.Fatal(text)
 	}
@@ -92,7 +92,7 @@ func TestLabelsThatObjectsHad(t *testing.T) {
 		}
 	}
 	want := map[string]int{
-		"pod-security.kubernetes.io/enforce=privileged": 1, "ovn-multinet.io/keep=true": 4,
+		"pod-security.kubernetes.io/enforce=privileged": 1, "ovn-multinet.io/keep=true": 4, "grafana_dashboard=1": 1,
 		"rbac.authorization.k8s.io/aggregate-to-view=true":  1,
 		"rbac.authorization.k8s.io/aggregate-to-edit=true":  1,
 		"rbac.authorization.k8s.io/aggregate-to-admin=true": 1,
@@ -118,8 +118,8 @@ func TestSelectorsHaveNoLabels(t *testing.T) {
 			t.Errorf("%s has the selector %s", &o, text)
 		}
 	}
-	if selectors != 6 {
-		t.Errorf("%d selectors, want those of five workloads and a budget", selectors)
+	if selectors != 8 {
+		t.Errorf("%d selectors, want those of five workloads, a budget and two monitors", selectors)
 	}
 }
 

@@ -70,7 +70,8 @@ var otherValues = []string{"distribution", "images.agent", "images.controller", 
 	"resources.controller", "resources.database", "resources.northd", "resources.ovsdb", "resources.vswitchd", "resources.ovnController",
 	"resources.certificates", "agent.env", "controller.replicas", "controller.env",
 	"agent.extraArgs", "agent.priorityClassName", "agent.nodeSelector", "agent.tolerations",
-	"attach.priorityClassName", "controller.extraArgs", "controller.priorityClassName"}
+	"attach.priorityClassName", "controller.extraArgs", "controller.priorityClassName",
+	"monitoring.enabled", "monitoring.labels", "monitoring.dashboardLabels"}
 
 // withoutValue has the flags that need no value, with the reason.
 var withoutValue = map[string]string{
