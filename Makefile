@@ -153,7 +153,7 @@ security: setup build ## Run the tests of the boundaries in their long form, fuz
 bench: setup build withovn ## Measure beside peers and write docs/performance.md, on an idle machine (TURNS=20 RUN=TestPlain FLAGS=-thick=false)
 	@rm -rf $(CACHE)/bench/results
 	$(MEASURE) -run "$(or $(RUN),.)" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20) $(FLAGS)
-	$(if $(RUN),,$(subst -exec "$(AS_ROOT),-exec "$(AS_ROOT) $(CACHE)/bin/withovn 25.03,$(MEASURE)) -run "TestNorthd|TestEarly|TestPacket|TestPolicyScale|TestServiceScale" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20))
+	$(if $(RUN),,$(subst -exec "$(AS_ROOT),-exec "$(AS_ROOT) $(CACHE)/bin/withovn 25.03,$(MEASURE)) -run "TestNorthd|TestEarly|TestRunning|TestPacket|TestPolicyScale|TestServiceScale" ./e2e/bench -args -results $(CACHE)/bench/results -turns $(or $(TURNS),20))
 	$(GO) run ./e2e/bench/report $(CACHE)/bench/results docs
 
 .PHONY: bench-quick
