@@ -46,8 +46,95 @@ func TestRunningPods(t *testing.T) {
 		w.annotated("host", "blue")
 		w.eventOf("host", "Warning", "InterfaceAddRejected", "host's network")
 	})
+	w.run("the API server refuses the status", func(w *world) { w.statusRefused(peer) })
+	w.run("what a pod breaks", func(w *world) { w.repaired(peer) })
 	w.run("deleted", (*world).runningDeleted)
 	w.run("switched off", (*world).attachSwitchedOff)
+	w.run("uninstalled", (*world).attachUninstalled)
+}
+
+// statusRefused: while the API server refuses what the agents write of pods, interfaces come all the same, and afterwards
+// the status has all of them. Each was added once.
+func (w *world) statusRefused(peer map[string]link) {
+	const refuse = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refuse-status}
+spec:
+  failurePolicy: Fail
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods, pods/status]}]}
+  matchConditions: [{name: agents, expression: 'request.userInfo.username == "system:serviceaccount:ovn-multinet:agent"'}]
+  validations: [{expression: "false", message: refused by the test}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refuse-status}
+spec: {policyName: refuse-status, validationActions: [Deny]}
+`
+	w.Must(w.Apply(w.Ctx, refuse))
+	w.until(func() error { // a policy counts a moment later
+		_, err := w.Kubectl(w.Ctx, "--as=system:serviceaccount:ovn-multinet:agent", "patch", "pod", "plain", "--subresource=status",
+			"--patch", `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`, "--dry-run=server")
+		if err == nil || !strings.Contains(err.Error(), "refused by the test") {
+			return fmt.Errorf("the policy does not count yet: %v", err)
+		}
+		return nil
+	})
+	for _, networks := range []string{"blue,green@x1", "blue,green@x1,green@x2"} {
+		w.annotated("plain", networks)
+		w.until(func() error {
+			if links := w.links("plain"); len(links) != 2+strings.Count(networks, "green") {
+				return fmt.Errorf("the pod has the links %v", links)
+			}
+			return nil
+		})
+	}
+	w.reaches("plain", "x2", peer["net2"].ips()[0])
+	if status := w.status("plain"); len(status) != 2 {
+		w.T.Errorf("the status was written: %v", status)
+	}
+	w.Must(w.Delete(w.Ctx, refuse))
+	w.changesTo("plain", "eth0", "net1", "x1", "x2")
+	for _, name := range []string{"x1", "x2"} {
+		events := w.kubectl("get", "events", "--field-selector", "involvedObject.name=plain,reason=AddedInterface", "--output",
+			`jsonpath={range .items[*]}{.count}{" "}{.message}{"\n"}{end}`)
+		if n := strings.Count(events, "added "+name+" on default/green"); n != 1 {
+			w.T.Errorf("%s was added %d times: %s", name, n, events)
+		}
+	}
+	w.annotated("plain", "blue")
+	w.changesTo("plain", "eth0", "net1")
+}
+
+// repaired breaks an interface inside of the pod, and has it made again by the pod's annotation.
+func (w *world) repaired(peer map[string]link) {
+	_, err := w.within("node1", "plain")(w.Ctx, "ip", "link", "set", "net1", "down")
+	w.Must(err)
+	w.kubectl("annotate", "pod", "plain", "ovn-multinet/repair=now")
+	w.eventOf("plain", "Normal", "InterfaceRepaired", "interface net1: it is down")
+	w.reaches("plain", "net1", peer["net1"].ips()[0])
+	w.reaches("plain", "net1", peer["net1"].ips()[1])
+}
+
+// attachUninstalled switches attach.enabled on again and uninstalls the chart: neither the DaemonSet nor what it had made
+// is left on a node.
+func (w *world) attachUninstalled() {
+	w.Must(w.InstallChart(w.Ctx, readmeValues+"attach: {enabled: true}\n"))
+	w.healthy()
+	w.Must(w.Apply(w.Ctx, pod("last", "node1", "blue")))
+	w.Must(w.WaitReady(w.Ctx, "default/last"))
+	w.annotated("last", "blue,green@x1")
+	w.changesTo("last", "eth0", "net1", "x1")
+	w.kubectl("delete", "pod", "last", "--grace-period=0")
+	w.kubectl("delete", "net-attach-def", "blue", "green")
+	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
+		w.T.Fatalf("%v\n%s", err, out)
+	}
+	if sets := w.kubectl("--namespace", "ovn-multinet", "get", "daemonsets,pods", "--output", "name"); sets != "" {
+		w.T.Errorf("after the uninstall there is %s", sets)
+	}
+	for _, n := range w.Nodes {
+		w.cleanNode(n)
+	}
 }
 
 // asKubeVirt adds an interface with a name of KubeVirt's, gives the pod's end another name, and removes it.
