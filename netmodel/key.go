@@ -116,6 +116,9 @@ func (k *key) in(kind string) bool {
 	return k.of == ofBoth || (k.of == ofOverlay) == (kind == conf.OverlayType)
 }
 
+// Keys returns the names of the keys that a network of a type may have.
+func Keys(kind string) []string { return keysOf(kind) }
+
 // keysOf are the names of the keys of a type.
 func keysOf(kind string) (names []string) {
 	for i := range networkKeys {

@@ -80,6 +80,7 @@ var arrows = map[string][]string{
 	"kubectl/convert":          {"conf", "netmodel/entry", "kubectl/lint"},
 	"kubectl/lint":             {"netmodel", "netmodel/entry", "netmodel/policy", "netmodel/service", "nad", "conf", "controller/configfile", "controller/entries"},
 	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority", "source/daemonnodes"},
+	"kubectl/sysdump":          {"netmodel", "netmodel/entry", "nad", "conf", "controller/configfile", "ovndb/members", "ovnrun/authority", "kubectl/check", "internal/version"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":           {"node/install", "internal/version"},
 	"internal/arch":            {},
@@ -95,7 +96,7 @@ var arrows = map[string][]string{
 	"internal/program":      {"conf", "internal/version"},
 	"internal/version":      {},
 
-	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "kubectl/convert", "kubectl/lint", "internal/daemon", "internal/program", "kubectl/show"},
+	"cmd/kubectl-multinet":        {"netmodel", "netmodel/entry", "controller/configfile", "nad", "conf", "source", "ovndb", "ovnnet/nbrows", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "ovnrun/authority", "ovndb/members", "kubectl/check", "kubectl/convert", "kubectl/lint", "internal/daemon", "internal/program", "kubectl/show", "kubectl/sysdump"},
 	"cmd/ovn-multinet":            {"plugin", "internal/version"},
 	"cmd/ovn-multinet-attach":     {"conf", "node/attach", "internal/program"},
 	"cmd/ovn-multinetd":           {"netmodel", "agent", "conf", "source", "ovnport", "sriov", "agentapi", "internal/daemon", "internal/program", "kubectl/show"},
