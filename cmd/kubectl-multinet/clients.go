@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
@@ -94,8 +96,9 @@ func (o *options) cluster(
 	if err == nil && !may {
 		o.states = k
 		kube.Only(namespace)
-		_, err = fmt.Fprintf(os.Stderr, "this is what annotations and states in namespace %s say: to read OVN's Northbound "+
-			"database you need the right to create pods/exec in the namespace %s\n", namespace, installed)
+		_, err = fmt.Fprintf(cmp.Or[io.Writer](o.notes, os.Stderr), "this is what annotations and states in namespace %s "+
+			"say: to read OVN's Northbound database you need "+
+			"the right to create pods/exec in the namespace %s\n", namespace, installed)
 	}
 	return kube, k, namespace, err
 }

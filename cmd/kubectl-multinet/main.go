@@ -50,7 +50,7 @@ database is.`,
 		statusCommand(), checkCommand(), networkCommand(), podCommand(), whoCommand(), policyCommand(), whyCommand(),
 		allowedCommand(), serviceCommand(),
 		forgetCommand(), gcCommand(), kubeNodeCommand(), certificatesCommand(), limitsCommand(), explainCommand(),
-		lintCommand(), convertCommand(), objectsCommand(), backupCommand(), restoreCommand())
+		lintCommand(), convertCommand(), objectsCommand(), backupCommand(), restoreCommand(), sysdumpCommand())
 	for _, t := range tools {
 		root.AddCommand(t.command())
 	}
@@ -64,7 +64,8 @@ type options struct {
 	nb        conf.NB
 	output    string
 	timeout   time.Duration
-	states    *cluster // not nil: the client may not read NB, and only states are shown
+	notes     io.Writer // for what the output does not say; nil: standard error
+	states    *cluster  // not nil: the client may not read NB, and only states are shown
 }
 
 func (o *options) flags(flags *pflag.FlagSet) {

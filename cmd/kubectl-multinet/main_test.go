@@ -46,6 +46,10 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("OVN_MULTINET_NB_ENDPOINTS", nb.Endpoint())
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "none"))
+			if filepath.Base(e.WorkDir) == "script-sysdump" {
+				e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "clusters"))
+				return twoClusters(t, filepath.Join(e.WorkDir, "clusters"))
+			}
 			return nil
 		},
 	})

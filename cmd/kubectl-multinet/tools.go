@@ -150,11 +150,13 @@ func (k *cluster) toolCall(ctx context.Context, t tool, node, daemon string) (*t
 	return call, nil
 }
 
+var errOtherOVN = errors.New("the chart does not run OVN here")
+
 // ofOwnOVN returns the settings of an installation whose chart runs OVN. next is what to do where it does not.
 func (k *cluster) ofOwnOVN(ctx context.Context, next string) (*corev1.ConfigMap, error) {
 	configMap, err := k.core.CoreV1().ConfigMaps(installed).Get(ctx, installed, metav1.GetOptions{})
 	if err == nil && configMap.Data["OVN_MULTINET_NB_MEMBERS"] == "" {
-		err = fmt.Errorf("the chart does not run OVN here: %s", next)
+		err = fmt.Errorf("%w: %s", errOtherOVN, next)
 	}
 	return configMap, err
 }

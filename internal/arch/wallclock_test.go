@@ -38,6 +38,7 @@ var onWallClock = map[string]string{
 	"kubectl/check/authority.go NotBefore":     "the same",
 	"kubectl/check/authority.go UTC":           "shown to the operator",
 	"kubectl/sysdump/texts.go UTC":             "shown to the developer: when the archive was made",
+	"cmd/kubectl-multinet/sysdump.go UTC":      "the name of the archive; an existing file is refused",
 	"source/outside.go ModTime":                "equality; was the status of a pod written again?",
 	"source/kubeservice.go Unix":               "the API server's clock alone; which Services of a network are the oldest?",
 	"source/kubeservice.go CreationTimestamp":  "the same",

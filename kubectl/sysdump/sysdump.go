@@ -46,8 +46,9 @@ type Result struct {
 	Missing int   // the number of lines in missing.txt
 }
 
-// parallel is how many files are collected at the same time.
-const parallel = 16
+// parallel is how many files are collected at the same time: all kinds and outputs, so that none of them waits for
+// another one that hangs.
+const parallel = 24
 
 // bounds limit the memory that is used, and the size of the archive. All are before compression.
 type bounds struct {
@@ -143,7 +144,7 @@ func (c *collector) collect(ctx context.Context) {
 	}
 	var all errgroup.Group
 	all.SetLimit(parallel)
-	for _, t := range slices.Concat(c.objects(), c.outputs()) {
+	for _, t := range slices.Concat(c.outputs(), c.objects()) {
 		all.Go(func() error {
 			c.do(ctx, t)
 			return nil

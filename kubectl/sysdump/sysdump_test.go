@@ -84,10 +84,17 @@ func TestAllHangs(t *testing.T) {
 			return ctx.Err()
 		}}}
 		w.answer = func(_ http.ResponseWriter, r *http.Request) bool { hang(r); return true }
+		for i := range 6 {
+			w.outputs = append(w.outputs, w.outputs[0])
+			w.outputs[i].Name = fmt.Sprintf("commands/%d.txt", i)
+		}
 		began := time.Now()
 		result, files := w.write()
-		if took := time.Since(began); took > w.timeout || len(files) != 3 || result.Missing != 20 {
+		if took := time.Since(began); took > w.timeout || len(files) != 3 || result.Missing != 19+len(w.outputs) {
 			t.Errorf("it took %s, and %d are missing:\n%s\nfiles %d", took, result.Missing, files[MissingFile], len(files))
+		}
+		if strings.Contains(files[MissingFile], "before its turn") {
+			t.Errorf("one waits for another one:\n%s", files[MissingFile])
 		}
 	})
 }
@@ -147,7 +154,7 @@ func TestNodeHangs(t *testing.T) {
 		}
 		has(t, MissingFile, files[MissingFile], "logs/x-000/agent.log: no answer before the time was over",
 			"logs/y-000/agent.log: node n000 did not answer for another log",
-			"logs/x-127/agent.log: the time was over before its turn")
+			fmt.Sprintf("logs/x-%03d/agent.log: the time was over before its turn", silent-1))
 	})
 }
 
