@@ -17,14 +17,22 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/kubectl/sysdump"
 )
 
-// twoClusters writes a kubeconfig with two contexts. In tenant, the user may list networks in the namespace shop, and
-// nothing else. The API server of hung answers no request.
+// twoClusters writes a kubeconfig with two contexts. In tenant, the user may list networks and pods in the namespace
+// shop, and nothing else. The API server of hung answers no request.
 func twoClusters(t *testing.T, kubeconfig string) error {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/namespaces/shop/network-attachment-definitions") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/namespaces/shop/network-attachment-definitions"):
 			fmt.Fprint(w, `{"items":[{"metadata":{"name":"blue","namespace":"shop"},
-				"spec":{"config":"{\"type\":\"vpn\",\"password\":\"KEY-MARKER-1\"}"}}]}`)
+				"spec":{"config":"{\"type\":\"vpn\",\"password\":\"KEY-MARKER-1\"}"}},
+				{"metadata":{"name":"red","namespace":"shop"},"spec":{"config":"{\"type\":\"ovn-multinet\"}"}}]}`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/namespaces/shop/pods"):
+			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[]}`)
+			return
+		case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+			fmt.Fprint(w, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`)
 			return
 		}
 		w.WriteHeader(http.StatusForbidden)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -40,7 +41,7 @@ func (c *collector) objects() []task {
 	}
 	for _, kind := range entry.Kinds {
 		all = append(all, listOf(c, "objects/"+kind.Plural+".json", resource{group: ownGroup, plural: kind.Plural},
-			allOf[operatorObject]))
+			keepOperators(kind)))
 	}
 	return append(all, c.installation()...)
 }
@@ -64,11 +65,29 @@ func (c *collector) serverVersion() task {
 	}}
 }
 
-// operatorObject is an object of the operator. Its kinds are ours, and no field of theirs is for a secret.
+// operatorObject is an object of the operator. The API server stores keys that its kind does not have, too.
 type operatorObject struct {
-	Metadata metadata        `json:"metadata"`
-	Spec     json.RawMessage `json:"spec,omitempty"`
-	Status   json.RawMessage `json:"status,omitempty"`
+	Metadata metadata                   `json:"metadata"`
+	Spec     map[string]json.RawMessage `json:"spec,omitempty"`
+	Status   json.RawMessage            `json:"status,omitempty"`
+}
+
+// keepOperators keeps the keys of the kind. A list or an object in them may have unknown keys, unless the controller
+// has accepted the spec.
+func keepOperators(kind *entry.Kind) func(*operatorObject) any {
+	known := kind.Keys()
+	return func(o *operatorObject) any {
+		status := entry.DecodeStatus(o.Status)
+		accepted := status.Counts() && status.Observed == o.Metadata.Generation
+		maps.DeleteFunc(o.Spec, func(key string, value json.RawMessage) bool {
+			return !slices.Contains(known, key) || !accepted && !scalar(value)
+		})
+		o.Status = nil
+		if text, err := status.Encode(); err == nil && status.Observed != 0 {
+			o.Status = text
+		}
+		return o
+	}
 }
 
 // policyObject is a MultiNetworkPolicy, whose spec is that of a NetworkPolicy.

@@ -23,7 +23,7 @@ func encodings() (all []string) {
 // an annotation that nobody knows, and in managedFields.
 func withMarker(name, namespace, rest string) string {
 	applied := fmt.Sprintf(`{"data":{"password":%q}}`, base64.StdEncoding.EncodeToString([]byte(marker)))
-	return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"uid":"u-%s","labels":{"team":"a"},
+	return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"generation":3,"uid":"u-%s","labels":{"team":"a"},
 		"managedFields":[{"manager":"%s","fieldsV1":{"f:%s":{}}}],"annotations":{
 		"kubectl.kubernetes.io/last-applied-configuration":%q,"example.org/token":%q,"ovn-multinet/speed":%q}},%s}`,
 		name, namespace, name, marker, marker, applied, marker, marker, rest)
@@ -62,7 +62,10 @@ func markedObjects(w *world) {
 		{"/api/v1/nodes", "a", `"spec":{"providerID":"SECRET"},"status":{"images":[{"names":["SECRET"]}]}`},
 		{"/apis/k8s.cni.cncf.io/v1/multi-networkpolicies", "p", `"spec":{"podSelector":{},"x":"SECRET"}`},
 		{"/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims", "c", `"spec":{"network":"blue","x":"SECRET"}`},
-		{"/apis/ovn-multinet.io/v1alpha1/routers", "r", `"spec":{}`},
+		{"/apis/ovn-multinet.io/v1alpha1/routers", "r", `"spec":{"router":"shop/core","password":"SECRET",
+			"namespaces":{"shop":{"password":"SECRET"}}},"status":{"password":"SECRET"}`},
+		{"/apis/ovn-multinet.io/v1alpha1/addresspools", "p", `"spec":{"addresses":"192.0.2.16/29","namespaces":{"shop":1}},
+			"status":{"password":"SECRET","conditions":[{"type":"Accepted","status":"True","observedGeneration":3}]}`},
 	} {
 		rest := strings.ReplaceAll(o.rest, "{POD}", "{"+specOfPod+"}")
 		w.add(o.list, withMarker(o.name, "ovn-multinet", text(pod(rest))))
@@ -112,6 +115,7 @@ func TestBoundarySysdump(t *testing.T) {
 	has(t, "omitted.txt", files["omitted.txt"], "last-applied-configuration", "managedFields", "Secrets")
 	for name, words := range map[string][]string{
 		"installation/configmaps.json": {`"name":"ovn-multinet","namespace":"ovn-multinet","uid":"u-ovn-multinet"`,
+			`"generation":3`,
 			`"team":"a"`, `"OVN_MULTINET_BRIDGE":"br-int"`,
 			`"OVN_MULTINET_NB_PRIVATE_KEY":12`, `"OVN_MULTINET_NEW":12`, `"b":13`,
 			`"sizes":{"OVN_MULTINET_BRIDGE":12,"controller.yaml":29}`,
@@ -126,8 +130,10 @@ func TestBoundarySysdump(t *testing.T) {
 		"objects/nodes.json":      {`"name":"a"`},
 		"objects/policies.json":   {`"name":"p"`, `"podSelector":{}`},
 		"objects/ipamclaims.json": {`"network":"blue"`},
-		"objects/routers.json":    {`"name":"r"`},
-		"objects/version.json":    {"v1.34.4"},
+		"objects/routers.json":    {`"name":"r"`, `"spec":{"router":"shop/core"}`},
+		"objects/addresspools.json": {`"spec":{"addresses":"192.0.2.16/29","namespaces":{"shop":1}}`,
+			`"message":"the configuration has the entry"`},
+		"objects/version.json": {"v1.34.4"},
 		"objects/networks.json": {`"config":{"cniVersion":"1.0.0","name":"n","type":"vpn"}`, `"subnets":"10.1.0.0/16"`,
 			`{"type":"custom"}`, `"network":{"type":"ovn-multinet","topology":"layer2","subnets":"10.1.0.0/16"`,
 			`"subnets":"10.2.0.0/16"`, `"name":"bare"`, `"configBytes":12`, `"network":{`,

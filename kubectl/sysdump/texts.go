@@ -18,6 +18,7 @@ var never = []string{
 		"kubectl.kubernetes.io/last-applied-configuration",
 	"networks: spec.config of other plugins, except cniVersion, name and type; of a refused network of ovn-multinet, " +
 		"keys that do not exist, and keys whose values are lists or objects",
+	"objects of the operator: keys that do not exist; of a refused one also keys whose values are lists or objects",
 	"policies: annotations and fields that NetworkPolicy does not have",
 	"pods: pods without annotations of networks; of the others the environment, arguments, commands, volumes, images, " +
 		"what containers say of their state, and cni-args of the annotation with the networks",

@@ -12,6 +12,14 @@ type Kind struct {
 	join                func(*joined, *Object) error
 }
 
+// Keys returns the names of the keys of a spec.
+func (k *Kind) Keys() (names []string) {
+	for i := range k.keys {
+		names = append(names, k.keys[i].name)
+	}
+	return names
+}
+
 // key is a key of a spec.
 type key struct {
 	name     string
