@@ -50,6 +50,7 @@ func TestInspectionTurns(t *testing.T) {
 	if c.given() != nil {
 		t.Error("a pod is inspected where running pods do not change")
 	}
+	c.told()
 }
 
 // TestRepairAsked: each new value of the annotation is one run of the plugin, "always" none at once, a text that is no
@@ -76,7 +77,7 @@ func TestRepairAsked(t *testing.T) {
 	c.changes.conf.Attach = false
 	ask(c, "now")
 	_, events := c.source.told()
-	if n := len(events); n != 2 || !strings.Contains(events[1], "NetworksNotChanged: ") {
+	if n := len(events); n != 2 || !strings.Contains(events[1], "NetworksNotChanged: annotation "+conf.RepairAnnotation) {
 		t.Errorf("Events %q", events)
 	}
 	if c.given() != nil {

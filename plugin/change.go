@@ -121,7 +121,7 @@ func (c *call) removeAndAdd(ctx context.Context, agent *agentapi.Client, e *jour
 func (c *call) addTo(ctx context.Context, agent *agentapi.Client, e *journal.Entry) error {
 	more := &agentapi.Plan{}
 	request := c.planRequest()
-	request.Annotations, request.Present = nil, e.Plan.Outline()
+	request.Present = e.Plan.Outline()
 	if err := agent.Call(ctx, agentapi.OpPlan, request, more); err != nil {
 		return err
 	}

@@ -75,6 +75,7 @@ var knownAnnotations = map[string]func(value string) json.RawMessage{
 	conf.DefaultNetworkAnnotation:       names,
 	conf.RoutesAnnotation:               whole,
 	conf.OutsideAnnotation:              whole,
+	conf.RepairAnnotation:               whole,
 	nad.StatusAnnotation:                projected[[]networkStatus],
 	netmodel.NetworkStateAnnotation:     whole,
 	netmodel.ForceDeleteAnnotation:      whole,

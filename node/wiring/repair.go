@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-multinet/ovn-multinet/agentapi"
@@ -26,6 +27,9 @@ const maxMissing = 4
 // also makes that again. An interface that the pod has wired by itself is left alone: the pod has moved or renamed it,
 // or has put it into a bridge, a bond or a VRF. KubeVirt does so.
 func Inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan, repair bool) (found []string, err error) {
+	if err := ns.WithNetNSPath(netns, func(ns.NetNS) error { return fewEntries(maxEntries) }); err != nil {
+		return nil, err
+	}
 	all := map[string]*inspection{}
 	err = inPod(netns, s, p, func(i *agentapi.Interface, link netlink.Link) error {
 		all[i.Name] = &inspection{plan: p, i: i, link: link, repair: repair}
@@ -47,11 +51,35 @@ func Inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan, repair bool) (
 	return found, err
 }
 
+// maxEntries is how many addresses, how many routes and how many rules a network namespace may have to be inspected. A pod
+// with CAP_NET_ADMIN can make millions, and the lists of the library would have all of them in memory.
+const maxEntries = 20_000
+
+// fewEntries counts what the lists would have, message by message.
+func fewEntries(most int) error {
+	for what, kind := range map[string]int{"addresses": unix.RTM_GETADDR, "routes": unix.RTM_GETROUTE, "rules": unix.RTM_GETRULE} {
+		n := 0
+		request := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
+		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		err := request.ExecuteIter(unix.NETLINK_ROUTE, 0, func([]byte) bool { n++; return n <= most })
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // by a change
+			return fmt.Errorf("count the %s: %w", what, err)
+		}
+		if n > most {
+			return fmt.Errorf("the pod has over %d %s, too many to be inspected", most, what)
+		}
+	}
+	return nil
+}
+
 // KeepRoutes gives interfaces the routes of the plan that the main table lacks. The kernel deletes a route with several
 // next hops when the interface of one of them goes.
 func KeepRoutes(netns string, s *agentapi.Sandbox, p *agentapi.Plan, names []string) error {
 	if len(names) == 0 {
 		return nil
+	}
+	if err := ns.WithNetNSPath(netns, func(ns.NetNS) error { return fewEntries(maxEntries) }); err != nil {
+		return err
 	}
 	return inPod(netns, s, p, func(i *agentapi.Interface, link netlink.Link) error {
 		if !slices.Contains(names, i.Name) || link.Attrs().Flags&net.FlagUp == 0 {

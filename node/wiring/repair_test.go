@@ -112,3 +112,34 @@ func TestInspect(t *testing.T) {
 		t.Errorf("of an interface that the pod has renamed: %q, %v", found, err)
 	}
 }
+
+// TestFewEntries: a pod with many addresses, routes or rules is not inspected, and the lists are not read.
+func TestFewEntries(t *testing.T) {
+	if !nettest.InOwn(t) {
+		return
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fewEntries(8); err != nil { // three rules and the addresses and routes of lo
+		t.Fatal(err)
+	}
+	add := map[string]func(netip.Addr) error{
+		"addresses": func(a netip.Addr) error { return netlink.AddrAdd(lo, address(netip.PrefixFrom(a, 32))) },
+		"rules":     func(a netip.Addr) error { return netlink.RuleAdd(ruleFor(a, agentapi.FirstTable)) },
+	}
+	for what, one := range add {
+		for n := range 9 {
+			if err := one(netip.AddrFrom4([4]byte{10, 9, 0, byte(n)})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := fewEntries(8); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+		if err := fewEntries(100); err != nil {
+			t.Error(err)
+		}
+	}
+}

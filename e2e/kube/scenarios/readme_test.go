@@ -41,6 +41,7 @@ func TestReadmeOnOneNode(t *testing.T) {
 	w.pasted()
 	w.healthy()
 	w.questions()
+	w.sysdump()
 	w.neverRestarted()
 	w.authorityIsDeleted()
 	w.operatorsObjects()
