@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	coreGroup  = "/api/v1"
-	cniGroup   = "/apis/k8s.cni.cncf.io/v1"
-	claimGroup = "/apis/k8s.cni.cncf.io/v1alpha1"
-	ownGroup   = "/apis/" + entry.APIVersion
+	coreGroup   = "/api/v1"
+	cniGroup    = "/apis/k8s.cni.cncf.io/v1"
+	policyGroup = "/apis/k8s.cni.cncf.io/v1beta1"
+	claimGroup  = "/apis/k8s.cni.cncf.io/v1alpha1"
+	ownGroup    = "/apis/" + entry.APIVersion
 )
 
 // objects are the tasks of all objects but our pods and the nodes.
@@ -31,8 +32,8 @@ func (c *collector) objects() []task {
 		c.serverVersion(),
 		listOf(c, "objects/networks.json", resource{group: cniGroup, plural: "network-attachment-definitions",
 			namespace: c.Namespace}, (*networkObject).keep),
-		listOf(c, "objects/policies.json", resource{group: cniGroup, plural: "multi-networkpolicies",
-			namespace: c.Namespace}, allOf[policyObject]),
+		listOf(c, "objects/policies.json", resource{group: policyGroup, plural: "multi-networkpolicies",
+			namespace: c.Namespace, mayLack: true}, allOf[policyObject]),
 		listOf(c, "objects/ipamclaims.json", resource{group: claimGroup, plural: "ipamclaims", namespace: c.Namespace,
 			mayLack: true}, allOf[claimObject]),
 		listOf(c, "objects/pods.json", resource{group: coreGroup, plural: "pods", namespace: c.Namespace}, (*podObject).keep),

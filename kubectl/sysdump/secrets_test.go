@@ -60,7 +60,7 @@ func markedObjects(w *world) {
 		{"/apis/apps/v1" + in + "deployments", "controller", template},
 		{"/apis/batch/v1" + in + "jobs", "uninstall", template},
 		{"/api/v1/nodes", "a", `"spec":{"providerID":"SECRET"},"status":{"images":[{"names":["SECRET"]}]}`},
-		{"/apis/k8s.cni.cncf.io/v1/multi-networkpolicies", "p", `"spec":{"podSelector":{},"x":"SECRET"}`},
+		{"/apis/k8s.cni.cncf.io/v1beta1/multi-networkpolicies", "p", `"spec":{"podSelector":{},"x":"SECRET"}`},
 		{"/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims", "c", `"spec":{"network":"blue","x":"SECRET"}`},
 		{"/apis/ovn-multinet.io/v1alpha1/routers", "r", `"spec":{"router":"shop/core","password":"SECRET",
 			"namespaces":{"shop":{"password":"SECRET"}}},"status":{"password":"SECRET"}`},

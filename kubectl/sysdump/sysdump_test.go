@@ -194,7 +194,7 @@ func TestForbidden(t *testing.T) {
 func TestKindIsNotServed(t *testing.T) {
 	w := newWorld(t)
 	w.answer = func(rw http.ResponseWriter, r *http.Request) bool {
-		gone := strings.HasSuffix(r.URL.Path, "/ipamclaims") || strings.HasSuffix(r.URL.Path, "/routers")
+		gone := strings.HasSuffix(r.URL.Path, "/ipamclaims") || strings.HasSuffix(r.URL.Path, "/multi-networkpolicies") || strings.HasSuffix(r.URL.Path, "/routers")
 		if gone {
 			http.NotFound(rw, r)
 		}
@@ -203,6 +203,7 @@ func TestKindIsNotServed(t *testing.T) {
 	_, files := w.write()
 	has(t, "about.txt", files["about.txt"], "not in this cluster: objects/ipamclaims.json: this cluster has none: "+
 		"the API server does not serve ipamclaims")
+	has(t, "about.txt", files["about.txt"], "the API server does not serve multi-networkpolicies")
 	if text := files[MissingFile]; !strings.HasPrefix(text, "objects/routers.json: ") || strings.Count(text, "\n") != 1 {
 		t.Errorf("missing:\n%s", text)
 	}
@@ -390,7 +391,7 @@ func TestAsksOnlyFor(t *testing.T) {
 			want.Insert("http://api" + group + in + kind)
 		}
 	}
-	for _, kind := range []string{"v1/network-attachment-definitions", "v1/multi-networkpolicies", "v1alpha1/ipamclaims"} {
+	for _, kind := range []string{"v1/network-attachment-definitions", "v1beta1/multi-networkpolicies", "v1alpha1/ipamclaims"} {
 		want.Insert("http://api/apis/k8s.cni.cncf.io/" + kind)
 	}
 	for _, kind := range []string{"physicalnetworks", "routers", "addresspools", "securityprofiles"} {

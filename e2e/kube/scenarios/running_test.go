@@ -132,9 +132,12 @@ func (w *world) attachUninstalled() {
 	if out, err := w.Helm(w.Ctx, "uninstall", "ovn-multinet", "--timeout=15m"); err != nil {
 		w.T.Fatalf("%v\n%s", err, out)
 	}
-	if sets := w.kubectl("--namespace", "ovn-multinet", "get", "daemonsets,pods", "--output", "name"); sets != "" {
-		w.T.Errorf("after the uninstall there is %s", sets)
-	}
+	w.until(func() error {
+		if left := w.kubectl("--namespace", "ovn-multinet", "get", "daemonsets,pods", "--output", "name"); left != "" {
+			return fmt.Errorf("after the uninstall there is %s", left)
+		}
+		return nil
+	})
 	for _, n := range w.Nodes {
 		w.cleanNode(n)
 	}

@@ -23,9 +23,15 @@ func (w *world) sysdump() {
 	w.Must(err)
 	_, err = w.Kubectl(w.Ctx, "--namespace", ours, "create", "configmap", "marked", "--save-config", "--from-literal=key="+marker)
 	w.Must(err)
+	const policy = `apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {name: archived, namespace: default, annotations: {k8s.v1.cni.cncf.io/policy-for: nothing}}
+spec: {podSelector: {matchLabels: {app: nobody}}}
+`
+	w.Must(w.Apply(w.Ctx, policy))
 	file := filepath.Join(w.T.TempDir(), "sysdump.tar.gz")
-	if out := w.multinet("sysdump", "-o", file); !strings.Contains(out, "nothing is missing") {
-		w.T.Errorf("%s\n%s", out, w.archive(file)["missing.txt"])
+	if out, err := w.Multinet(w.Ctx, "sysdump", "-o", file); err != nil || !strings.Contains(out, "nothing is missing") {
+		w.T.Errorf("%v: %s\n%s", err, out, w.archive(file)["missing.txt"])
 	}
 	files := w.archive(file)
 	for _, name := range []string{
@@ -45,6 +51,10 @@ func (w *world) sysdump() {
 	if !strings.Contains(files["installation/secrets.json"], `"marked"`) {
 		w.T.Error("the archive does not name the Secret")
 	}
+	if !strings.Contains(files["objects/policies.json"], `"archived"`) {
+		w.T.Error("the archive has no policy")
+	}
+	w.Must(w.Delete(w.Ctx, policy))
 	w.kubectl("--namespace", ours, "delete", "secret/marked", "configmap/marked")
 }
 
