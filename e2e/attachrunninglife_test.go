@@ -179,3 +179,32 @@ func TestAttachHerd(t *testing.T) {
 	}
 	w.Over(append(late, pods...)...)
 }
+
+// TestAttachOutside: an outside address follows the interface that a running pod gets, and ends with it.
+func TestAttachOutside(t *testing.T) {
+	t.Parallel()
+	w := newOutsideWorld(t)
+	w.network("hidden", outOf(1, ""))
+	w.before = w.settled()
+	n := w.Nodes[2]
+	w.Must(n.StopAgent(w.Ctx))
+	w.Must(n.StartAgent(w.Ctx, "OVN_MULTINET_ATTACH=true", "OVN_MULTINET_RECONCILE_PERIOD=2s"))
+	w.Must(n.StartAttach(w.Ctx))
+	fixed := []string{"192.0.2.17", "2001:db8::111"}
+	web := w.Pod(2, "web", "")
+	web.Phase = "Running"
+	w.Must(web.WriteManifest())
+	w.Add(web)
+	web.Annotations = map[string]string{labtest.NetworksAnnotation: "hidden"}
+	w.requests(web, `[{"interface":"net1","floating":"192.0.2.17,2001:db8::111"}]`)
+	w.floats(web, fixed)
+	w.requests(web, "")
+	w.world.edit(web, "")
+	w.changesTo(web)
+	for _, a := range fixed {
+		w.mustNotReach(w.host, "eth0", a)
+	}
+	w.End(web)
+	w.endNetworks("hidden")
+	w.asBeforeOutside()
+}

@@ -14,6 +14,7 @@ func (c *Cluster) Check(p Plan) (all []Finding) {
 	all = append(all, c.checkEndpoints(p)...)
 	all = append(all, c.checkSubnets(p)...)
 	all = append(all, c.checkOurs(p)...)
+	all = append(all, c.checkPodNetworks()...)
 	if len(c.Leftover) > 0 {
 		names := strings.Join(c.Leftover, " ")
 		all = append(all, warning("inspection", "if no other check runs now: kubectl delete namespace "+names,

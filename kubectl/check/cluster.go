@@ -57,6 +57,8 @@ type Cluster struct {
 	Pods         []corev1.Pod               // of our namespace
 	Secrets      map[string]map[string]bool // the keys of each Secret that exists
 	Leftover     []string                   // namespaces of inspections that were killed
+	// WithoutNetworks are the pods "<namespace>/<name>" that run without the networks of their annotation.
+	WithoutNetworks []string
 
 	unread []Finding
 }
@@ -74,6 +76,9 @@ func Read(ctx context.Context, core kubernetes.Interface, nads nadclient.Interfa
 	c.readServiceNetwork(ctx, core)
 	c.readOurs(ctx, core)
 	c.readSecrets(ctx, core)
+	if c.Installed() {
+		c.readPods(ctx, core)
+	}
 	if slices.Contains(c.NADVersions, "v1") {
 		c.readNADs(ctx, nads)
 	}

@@ -63,6 +63,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"ovn-authority", "the authority of the certificates of OVN's programs is valid"},
 	{"startup-taint", "no node waits for its agent before it takes pods"},
 	{"updates", "all pods of ovn-multinet have the latest version"},
+	{"pod-networks", "no pod runs without the networks that its annotation names"},
 	{"refused-objects", "no NAD, policy, Service or pod with an outside address is refused"},
 	{"operator-objects", "the operator's objects are accepted, and nothing is missing for them"},
 	{"places", "controllers and OVN's databases run on control planes, if the cluster has any"},
