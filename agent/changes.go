@@ -51,8 +51,8 @@ type podChange struct {
 	unsaved  int      // how often that failed, in a row
 	checked  bool     // this agent has compared the pod before
 	lost     []string // interfaces whose host-side veths are gone
-	inspect  bool     // the plugin is to look into the pod's interfaces
-	looks    bool     // the plugin's run is for that alone
+	inspect  bool     // it is the pod's turn to be inspected
+	inspects bool     // the plugin's run is for that alone
 }
 
 func newChanges(n *node) *changes {
@@ -132,8 +132,8 @@ func (c *changes) compareAll(ctx context.Context, all []*sandboxState) {
 	c.limits.prune(time.Now())
 }
 
-// setLost notes which interfaces of a pod are gone. known reports whether the pod was compared before, inspect whether it
-// is the pod's turn to be inspected: all pods of a node have their turns in inspectPasses passes.
+// setLost notes which interfaces of a pod are gone. known reports whether the pod was compared before, inspect whether
+// it is the pod's turn to be inspected: all pods of a node have their turns in inspectPasses passes.
 func (c *changes) setLost(pod *netmodel.Pod, lost []string, onOVN bool) (known, inspect bool) {
 	turn := fnv.New32a()
 	turn.Write([]byte(podID(pod)))
@@ -305,8 +305,8 @@ func (c *changes) decide(p *podChange, pod *netmodel.Pod, e *journal.Summary) er
 	p.inspect = false
 	c.mu.Unlock()
 	asked := repair != "" && repair != conf.RepairAlways && repair != e.Repaired
-	p.looks = change.Nothing() && len(e.Changing) == 0 && lost == ""
-	if p.looks && !asked && !inspect {
+	p.inspects = change.Nothing() && len(e.Changing) == 0 && lost == ""
+	if p.inspects && !asked && !inspect {
 		p.failures, p.told = 0, ""
 		return nil
 	}
@@ -315,7 +315,7 @@ func (c *changes) decide(p *podChange, pod *netmodel.Pod, e *journal.Summary) er
 			"chart's value attach.enabled the interface would be made again", "interface %s: its host-side veth is gone", lost))
 		return nil
 	}
-	if !c.conf.Attach && p.looks {
+	if !c.conf.Attach && p.inspects {
 		c.tell(p, pod, "NetworksNotChanged", conf.Errorf(conf.CodeNotAllowed, "delete the pod, so that it is made again; or "+
 			"ask the operator for the chart's value attach.enabled", "annotation %s: this node does not change the interfaces "+
 			"of running pods", conf.RepairAnnotation))
@@ -459,7 +459,7 @@ func (c *changes) tellEnd(
 		p.failures++
 		return true
 	}
-	if p.looks {
+	if p.inspects {
 		c.metrics.changes.WithLabelValues("inspected").Inc()
 		return false // an inspection that fails has the next turn
 	}

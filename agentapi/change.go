@@ -127,8 +127,9 @@ func (p *Plan) Arrange(positions map[string]int) (changed bool) {
 	return changed
 }
 
-// Inherit gives the main routes of interfaces that are gone to interfaces that stay on the same network, which have them
-// beside the main table or share them. The names are those of interfaces whose main routes may be gone from the kernel.
+// Inherit gives the main routes of interfaces that are gone to interfaces that stay on the same network, which have
+// them beside the main table or share them. The names are those of interfaces whose main routes may be gone from the
+// kernel.
 func (p *Plan) Inherit(gone *Plan) (heirs []string) {
 	for _, from := range gone.Interfaces {
 		for _, r := range slices.Concat(from.Routes, from.SharedRoutes) {

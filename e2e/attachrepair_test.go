@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +109,23 @@ func TestAttachRepaired(t *testing.T) {
 		w.eventTold(p, "InterfaceRepaired", 4, "nothing to make again")
 		w.repair(p, strings.Repeat("x", 64))
 		w.eventTold(p, "InterfaceChangeRefused", 1, "at most 63 printable characters")
+		w.Over(p)
+	})
+	w.part("what cannot be repaired", func(t *testing.T, w *world) {
+		p := w.Attached(0, "huge", "blue")
+		routes := filepath.Join(t.TempDir(), "routes")
+		var batch strings.Builder
+		for n := range 20_001 {
+			fmt.Fprintf(&batch, "route add blackhole 10.200.%d.%d\n", n>>8, n&0xff)
+		}
+		w.Must(os.WriteFile(routes, []byte(batch.String()), 0o644))
+		w.Exec(p, "ip", "-batch", routes)
+		w.Exec(p, "ip", "link", "set", "net1", "down")
+		w.repair(p, "now")
+		w.eventTold(p, "CheckFailed", 1, "the pod has over 20000 routes")
+		w.edit(p, "blue,six") // it is served once, and does not stand in the way
+		w.Eventually(func() error { return w.named(p, "net1", "net2") })
+		equal(t, "failures told", len(w.events(p, "CheckFailed")), 1)
 		w.Over(p)
 	})
 	w.part("a machine's wiring", func(t *testing.T, w *world) {

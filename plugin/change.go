@@ -94,7 +94,9 @@ func (c *call) change(ctx context.Context, e *journal.Entry) error {
 }
 
 // removeAndAdd changes the entry and the pod's interfaces.
-func (c *call) removeAndAdd(ctx context.Context, agent *agentapi.Client, e *journal.Entry, change *agentapi.Change) error {
+func (c *call) removeAndAdd(
+	ctx context.Context, agent *agentapi.Client, e *journal.Entry, change *agentapi.Change,
+) error {
 	if len(change.Remove) > 0 {
 		if err := c.remove(ctx, e, change.Remove); err != nil {
 			return err
@@ -251,28 +253,31 @@ func (c *call) releasePart(ctx context.Context, part *journal.Entry, abandoned [
 }
 
 // inspect tells the pod's owner what the pod has broken inside of its interfaces, or makes it again if the pod asks for
-// that. It is never an error of the change: what cannot be made again is told, and tried again with the next inspection.
+// that. It is never an error of the change, and a request that fails has been served too: it would be repeated as fast
+// as the pod's limit allows.
 func (c *call) inspect(agent *agentapi.Client, e *journal.Entry, repair string) error {
 	asked := repair != "" && (repair == conf.RepairAlways || repair != e.Repaired)
 	found, err := wiring.Inspect(e.NetNS, &e.Sandbox, e.Plan, asked)
 	request := agentapi.CheckRequest{Sandbox: e.Sandbox}
 	switch {
 	case err != nil:
-		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, "delete the pod, so that it is made again", "%w", err))
+		const fix = "delete the pod, so that it is made again"
+		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, fix, "%w", err))
 	case len(found) > 0 && asked:
 		request.Repaired = "made again: " + strings.Join(found, "; ")
 	case asked && repair != conf.RepairAlways:
 		request.Repaired = "nothing to make again: the pod's interfaces are as they were made"
 	case len(found) > 0:
-		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, "the pod has changed that itself; to have it made again, "+
-			"annotate the pod with "+conf.RepairAnnotation, "%s", strings.Join(found, "; ")))
+		const fix = "the pod has changed that itself; to have it made again, annotate the pod with " +
+			conf.RepairAnnotation
+		request.Fault = agentapi.Fault(conf.Errorf(conf.CodeNotAsMade, fix, "%s", strings.Join(found, "; ")))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
 	if err := agent.Call(ctx, agentapi.OpCheck, request, nil); err != nil {
 		c.note(&e.Sandbox, "the pod's owner is not told what its interfaces lack", "err", err)
 	}
-	if err != nil || !asked || repair == e.Repaired {
+	if !asked || repair == e.Repaired {
 		return nil
 	}
 	e.Repaired = repair

@@ -79,7 +79,7 @@ var arrows = map[string][]string{
 	"kubectl/show":             {"netmodel", "nad", "conf", "ovnnet/outside", "ovnnet/policies", "ovnnet/services", "ovnnet/view", "netmodel/policy", "netmodel/service", "agentapi", "kubectl/check", "docs"},
 	"kubectl/convert":          {"conf", "netmodel/entry", "kubectl/lint"},
 	"kubectl/lint":             {"netmodel", "netmodel/entry", "netmodel/policy", "netmodel/service", "nad", "conf", "controller/configfile", "controller/entries"},
-	"kubectl/check":            {"netmodel", "netmodel/entry", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority", "source/daemonnodes"},
+	"kubectl/check":            {"netmodel", "netmodel/entry", "nad", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority", "source/daemonnodes"},
 	"kubectl/sysdump":          {"netmodel", "netmodel/entry", "nad", "conf", "controller/configfile", "ovndb/members", "ovnrun/authority", "kubectl/check", "internal/version"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
 	"node/nodefacts":           {"node/install", "internal/version"},

@@ -53,8 +53,8 @@ func (c *Cluster) checkAttach() []Finding {
 	return nil
 }
 
-// checkDaemons judges the pods of a DaemonSet of ours: one on each node that its selector and its tolerations choose. fix
-// is what to do if it chooses none.
+// checkDaemons judges the pods of a DaemonSet of ours: one on each node that its selector and its tolerations choose.
+// fix is what to do if it chooses none.
 func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string) (all []Finding) {
 	if c.unreadable("agents") { // our pods are read for that check
 		return nil

@@ -57,6 +57,7 @@ func (c *Cluster) checkPodNetworks() []Finding {
 	if more := len(all) - maxNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return []Finding{warning(what, "delete them, so that they are made again; with attach.enabled they get their networks as they "+
-		"run. Their Events say why: kubectl multinet pod NAME", "pods that run without the networks of their annotation: %s", names)}
+	const fix = "delete them, so that they are made again; with attach.enabled they get their networks as they run. " +
+		"Their Events say why: kubectl multinet pod NAME"
+	return []Finding{warning(what, fix, "pods that run without the networks of their annotation: %s", names)}
 }

@@ -51,13 +51,14 @@ func Inspect(netns string, s *agentapi.Sandbox, p *agentapi.Plan, repair bool) (
 	return found, err
 }
 
-// maxEntries is how many addresses, how many routes and how many rules a network namespace may have to be inspected. A pod
-// with CAP_NET_ADMIN can make millions, and the lists of the library would have all of them in memory.
+// maxEntries is how many addresses, how many routes and how many rules a network namespace may have to be inspected. A
+// pod with CAP_NET_ADMIN can make millions, and the lists of the library would have all of them in memory.
 const maxEntries = 20_000
 
 // fewEntries counts what the lists would have, message by message.
 func fewEntries(most int) error {
-	for what, kind := range map[string]int{"addresses": unix.RTM_GETADDR, "routes": unix.RTM_GETROUTE, "rules": unix.RTM_GETRULE} {
+	lists := map[string]int{"addresses": unix.RTM_GETADDR, "routes": unix.RTM_GETROUTE, "rules": unix.RTM_GETRULE}
+	for what, kind := range lists {
 		n := 0
 		request := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
 		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -241,7 +242,8 @@ func (n *inspection) routes(table int, alone, shared []conf.Route) error {
 	if len(alone)+len(shared) == 0 {
 		return nil
 	}
-	present, err := netlinksafe.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	present, err := netlinksafe.RouteListFiltered(netlink.FAMILY_ALL,
+		&netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return err
 	}
@@ -268,7 +270,9 @@ func (n *inspection) routes(table int, alone, shared []conf.Route) error {
 
 // isShared reports whether another interface has a next hop of the route.
 func (n *inspection) isShared(r conf.Route) bool {
-	return slices.ContainsFunc(n.plan.Interfaces, func(i agentapi.Interface) bool { return slices.Contains(i.SharedRoutes, r) })
+	return slices.ContainsFunc(n.plan.Interfaces, func(i agentapi.Interface) bool {
+		return slices.Contains(i.SharedRoutes, r)
+	})
 }
 
 func (n *inspection) rules() error {
