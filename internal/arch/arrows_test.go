@@ -82,7 +82,7 @@ var arrows = map[string][]string{
 	"kubectl/check":            {"netmodel", "netmodel/entry", "nad", "conf", "node/install", "node/nodefacts", "ovndb/members", "ovnrun/authority", "source/daemonnodes"},
 	"kubectl/sysdump":          {"netmodel", "netmodel/entry", "nad", "conf", "controller/configfile", "ovndb/members", "ovnrun/authority", "kubectl/check", "internal/version"},
 	"kubectl/uninstall":        {"nad", "netmodel", "conf", "ovnrun/authority", "ovndb/members", "ovnrun/placement"},
-	"node/nodefacts":           {"node/install", "internal/version"},
+	"node/nodefacts":           {"node/install", "node/journal", "agentapi", "conf", "internal/version"},
 	"internal/arch":            {},
 	"internal/buildcache":      {},
 	"examples":                 {},

@@ -415,6 +415,9 @@ func TestCheckNodes(t *testing.T) {
 		{"no member of NB", func(f *nodefacts.Facts) { f.NB[0].Error, f.NB[1].Error = "timeout", "refused" }, []string{
 			"error nb-endpoints: the node does not reach tcp:a:1: timeout", "error nb-endpoints: the node does not reach tcp:b:1: refused",
 		}},
+		{"a lost interface", func(f *nodefacts.Facts) { f.Lost = []string{"shop/web/net2"} }, []string{
+			"warning pod-interfaces: host-side veths are gone: shop/web/net2",
+		}},
 		{"few inotify instances", func(f *nodefacts.Facts) { f.Inotify.Instances = 128 }, []string{"warning inotify: fs.inotify.max_user_instances is 128"}},
 	}
 	for _, tt := range tests {

@@ -78,6 +78,7 @@ var Checks = []struct{ What, Meaning string }{
 	{"kernel-modules", "the kernel has openvswitch and geneve"},
 	{"ports", "no other program uses the ports of Geneve and of OVN's databases"},
 	{"open-vswitch", "Open vSwitch answers, and ovn-controller has made `br-int`; or the chart will bring both"},
+	{"pod-interfaces", "no interface of a running pod was lost on the node"},
 	{"inotify", "the node has enough inotify instances"},
 }
 

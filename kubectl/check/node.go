@@ -18,7 +18,7 @@ func (c *Cluster) CheckNodes(p Plan, facts map[string]*nodefacts.Facts) (all []F
 		f := facts[node]
 		all = append(all, on(node, slices.Concat(
 			checkConflist(f, c.Installed()), checkFolders(&f.CNI), checkModules(f, p), checkPorts(f),
-			c.checkOVS(f, p), checkNB(f.NB), checkInotify(f.Inotify),
+			c.checkOVS(f, p), checkNB(f.NB), checkInotify(f.Inotify), checkLost(f.Lost),
 		))...)
 	}
 	return all
@@ -202,6 +202,16 @@ func checkNB(endpoints []nodefacts.Endpoint) (all []Finding) {
 		}
 	}
 	return all
+}
+
+// checkLost judges the interfaces of pods that the node has lost. Nothing else than the node itself knows of them.
+func checkLost(lost []string) []Finding {
+	const what = "pod-interfaces"
+	if len(lost) == 0 {
+		return []Finding{ok(what, "no interface of a pod is lost")}
+	}
+	const fix = "delete the pods, so that they are made again; with attach.enabled their interfaces are made again"
+	return []Finding{warning(what, fix, "host-side veths are gone: %s", firstOf(lost))}
 }
 
 // fewInstances is Linux's default. kubelet, the runtime and the installer use many of them.

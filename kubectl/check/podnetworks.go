@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-multinet/ovn-multinet/nad"
 )
 
-// maxNamed is how many pods a finding names.
+// maxNamed is how many pods or interfaces a finding names.
 const maxNamed = 5
 
 // readPods finds the pods that run without the networks of their annotation. Of all other pods nothing is kept.
@@ -53,11 +53,16 @@ func (c *Cluster) checkPodNetworks() []Finding {
 	if len(all) == 0 {
 		return []Finding{ok(what, "no pod runs without the networks that its annotation names")}
 	}
+	const fix = "delete them, so that they are made again; with attach.enabled they get their networks as they run. " +
+		"Their Events say why: kubectl multinet pod NAME"
+	return []Finding{warning(what, fix, "pods that run without the networks of their annotation: %s", firstOf(all))}
+}
+
+// firstOf names the first ones, and counts the others.
+func firstOf(all []string) string {
 	names := strings.Join(all[:min(len(all), maxNamed)], ", ")
 	if more := len(all) - maxNamed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	const fix = "delete them, so that they are made again; with attach.enabled they get their networks as they run. " +
-		"Their Events say why: kubectl multinet pod NAME"
-	return []Finding{warning(what, fix, "pods that run without the networks of their annotation: %s", names)}
+	return names
 }

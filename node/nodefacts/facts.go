@@ -19,6 +19,8 @@ type Facts struct {
 	OVS          OVS               `json:"ovs"`
 	NB           []Endpoint        `json:"nb,omitempty"`
 	Inotify      Inotify           `json:"inotify"`
+	// Lost are interfaces of pods whose host-side veths are gone: "<namespace>/<pod>/<interface>".
+	Lost []string `json:"lost,omitempty"`
 }
 
 // States of a folder.

@@ -22,6 +22,7 @@ func Read(ctx context.Context, c Config) *Facts {
 	f.Processes = proc.running(Processes)
 	f.OVS = readOVS(ctx, node, c.OVSSocket)
 	f.NB = reach(ctx, c.Endpoints)
+	f.Lost = lostInterfaces(node, proc)
 	f.Inotify = Inotify{
 		Instances: proc.number("sys/fs/inotify/max_user_instances"), Watches: proc.number("sys/fs/inotify/max_user_watches"),
 	}

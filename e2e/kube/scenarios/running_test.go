@@ -10,7 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-multinet/ovn-multinet/agentapi"
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 )
 
 // networksKey is the annotation of a pod's networks.
@@ -48,6 +50,7 @@ func TestRunningPods(t *testing.T) {
 	})
 	w.run("the API server refuses the status", func(w *world) { w.statusRefused(peer) })
 	w.run("what a pod breaks", func(w *world) { w.repaired(peer) })
+	w.run("after a reboot", (*world).runningRebooted)
 	w.run("deleted", (*world).runningDeleted)
 	w.run("switched off", (*world).attachSwitchedOff)
 	w.run("uninstalled", (*world).attachUninstalled)
@@ -188,6 +191,25 @@ func (w *world) firstNetworks(peer map[string]link) {
 	w.changesTo("plain", "eth0", "net1")
 }
 
+// runningRebooted takes the power from a node whose pod was changed, and edits the pod's annotation meanwhile: the pod's new
+// sandbox has what the annotation says then.
+func (w *world) runningRebooted() {
+	w.annotated("again", "blue,green@x1")
+	w.changesTo("again", "eth0", "net1", "x1")
+	before := w.getPod("default/again").Status.ContainerStatuses[0].RestartCount
+	edit := func(*kube.Node) error { w.annotated("again", "blue,green@x3"); return nil }
+	w.Must(w.Reboot(w.Ctx, kube.RebootOptions{WhileOff: edit}, w.Nodes[0]))
+	w.until(func() error {
+		s := w.getPod("default/again").Status
+		if len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].RestartCount == before || !s.ContainerStatuses[0].Ready {
+			return fmt.Errorf("the pod does not run again: %+v", s.ContainerStatuses)
+		}
+		return nil
+	})
+	w.changesTo("again", "eth0", "net1", "x3")
+	w.healthy()
+}
+
 // runningDeleted deletes the pods: none of their ports is left.
 func (w *world) runningDeleted() {
 	w.kubectl("delete", "pod", "early", "again", "plain", "host")
@@ -215,7 +237,16 @@ func (w *world) attachSwitchedOff() {
 	w.healthy()
 	w.annotated("peer", "blue")
 	w.eventOf("peer", "Warning", "NetworksNotChanged", "attach.enabled")
-	w.kubectl("delete", "pod", "peer")
+	w.Must(w.Apply(w.Ctx, pod("bare", "node2", "")))
+	w.Must(w.WaitReady(w.Ctx, "default/bare"))
+	w.annotated("bare", "blue")
+	sandbox, err := w.Node("node2").SandboxID(w.Ctx, "default/peer")
+	w.Must(err)
+	w.on(w.Node("node2"), "ip", "link", "del", agentapi.HostVeth(sandbox, "net2"))
+	f := w.check("--nodes")
+	f.has(check.Warning, "pod-networks", "default/bare")
+	f.has(check.Warning, "pod-interfaces", "default/peer/net2", "node2")
+	w.kubectl("delete", "pod", "peer", "bare")
 }
 
 // annotated edits the networks of a pod.
