@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-multinet/ovn-multinet/e2e/kube"
 	"github.com/ovn-multinet/ovn-multinet/e2e/lab"
+	"github.com/ovn-multinet/ovn-multinet/kubectl/check"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -288,6 +289,7 @@ spec:
 	for _, name := range []string{"sleeps", "fails"} {
 		w.eventOf(name, "Warning", "NetworksMissing", "")
 	}
+	w.check().has(check.Warning, "pod-networks", "default/sleeps")
 	events := w.kubectl("get", "events", "-A", "--field-selector", "source=ovn-multinet")
 	if !strings.Contains(events, "NetworksMissing") || strings.Contains(events, "Scheduled") {
 		w.T.Errorf("the Events of ovn-multinet:\n%s", events)
