@@ -87,6 +87,27 @@ func TestAttachRepaired(t *testing.T) {
 		w.consistent(p, []string{"net1", "net2", "net3"})
 		w.Over(p)
 	})
+	w.part("routes of the pod itself", func(t *testing.T, w *world) {
+		p := w.Pod(0, "own", `[{"name":"blue","default-route":["10.1.0.1"]},{"name":"wide"},{"name":"wide"}]`)
+		p.Annotations[conf.RoutesAnnotation] = `[{"dst":"10.77.0.0/16","gw":"10.1.0.9"},{"dst":"10.78.0.0/16","interface":"net1","scope":253}]`
+		w.Must(p.WriteManifest())
+		w.Add(p)
+		whole := w.inside(p)
+		w.repair(p, "intact")
+		w.eventTold(p, "InterfaceRepaired", 1, "nothing to make again")
+		for asked, broken := range []struct{ args, word string }{
+			{"ip route del default", "net1: it lacks the route to 0.0.0.0/0"},
+			{"ip route del 10.77.0.0/16", "net1: it lacks the route to 10.77.0.0/16"},
+			{"ip route del 10.78.0.0/16", "net1: it lacks the route to 10.78.0.0/16"},
+			{"ip link set net1 down", "net1: it is down"},
+		} {
+			w.Exec(p, "sh", "-c", broken.args)
+			w.repair(p, fmt.Sprint("request ", asked))
+			w.eventTold(p, "InterfaceRepaired", asked+2, broken.word)
+			w.whole(p, broken.args, whole)
+		}
+		w.Over(p)
+	})
 	w.part("told, once for a value, always", func(t *testing.T, w *world) {
 		p := w.Attached(0, "told", "blue")
 		whole := w.inside(p)
@@ -145,6 +166,9 @@ func TestAttachRepaired(t *testing.T) {
 		equal(t, "the machine's link", w.Exec(p, "ip", "-o", "addr", "show", "pod0-nic"), machine)
 		w.Over(p)
 	})
+	for _, intact := range []*lab.Pod{here, there} {
+		equal(t, "faults of "+intact.String(), len(w.events(intact, "CheckFailed")), 0)
+	}
 	w.Base = empty
 	w.End(here, there)
 	w.endNetworks("wide")
