@@ -33,7 +33,6 @@ help: ## List the commands
 .PHONY: setup
 setup: ## Install with apt what is missing (the other commands do it themselves)
 	@sh hack/setup.sh
-	@$(GO) run ./hack/promtool >/dev/null
 
 .PHONY: build
 build: ## Build the programs into the cache folder

@@ -21,14 +21,26 @@ func Path() (string, error) {
 	}
 	dir, err := buildcache.Entry("promtool", "debian", fetch)
 	if err != nil {
-		return "", fmt.Errorf("no promtool here: run `apt-get update` as root and `make setup`, "+
+		return "", fmt.Errorf("no promtool here: run `apt-get update` as root, "+
 			"or put a promtool of Prometheus 2.42 or later into PATH: %w", err)
 	}
 	return filepath.Join(dir, "promtool"), nil
 }
 
-// fetch makes dir/promtool. Since Debian 13 the program has a package of its own.
+// fetch makes dir/promtool. The machine's lists of packages may be absent, or too old.
 func fetch(dir string) error {
+	err := download(dir)
+	if err == nil {
+		return nil
+	}
+	if updated := run(exec.Command("apt-get", "-q", "update")); updated != nil {
+		return fmt.Errorf("%w; %w", err, updated)
+	}
+	return download(dir)
+}
+
+// download makes dir/promtool. Since Debian 13 the program has a package of its own.
+func download(dir string) error {
 	var refused []string
 	for _, name := range []string{"promtool", "prometheus"} {
 		download := exec.Command("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name)

@@ -52,11 +52,12 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestPackages: the program comes from the package that the release of Debian has.
+// TestPackages: the program comes from the package that the release of Debian has, also if the machine's lists of packages
+// are absent or old.
 func TestPackages(t *testing.T) {
-	for _, name := range []string{"promtool", "prometheus"} {
-		t.Run(name, func(t *testing.T) {
-			bin := onlyTools(t, "dpkg-deb", "tar", "cp", "sh", "rm")
+	for kind, name := range map[string]string{"promtool": "promtool", "prometheus": "prometheus", "without lists": "prometheus"} {
+		t.Run(kind, func(t *testing.T) {
+			bin := onlyTools(t, "dpkg-deb", "tar", "cp", "sh", "rm", "touch")
 			tree := t.TempDir()
 			for file, text := range map[string]string{
 				"tree/DEBIAN/control":    "Package: " + name + "\nVersion: 1\nArchitecture: all\nMaintainer: a <a@example.org>\nDescription: a\n",
@@ -77,7 +78,14 @@ func TestPackages(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			// Like apt-get download, with this package alone.
-			script := "#!/bin/sh\nfor last; do :; done\n[ \"$last\" = " + name + " ] || { echo 'E: Unable to locate package' >&2; exit 100; }\ncp " + deb + " .\n"
+			lists := filepath.Join(tree, "lists")
+			if kind != "without lists" {
+				if err := os.WriteFile(lists, nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			script := "#!/bin/sh\nfor last; do :; done\n[ \"$last\" = update ] && { touch " + lists + "; exit; }\n" +
+				"[ -e " + lists + " ] && [ \"$last\" = " + name + " ] || { echo 'E: Unable to locate package' >&2; exit 100; }\ncp " + deb + " .\n"
 			if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +103,7 @@ func TestNoPromtool(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir())
 	_, err := Path()
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "run `apt-get update` as root and `make setup`, or put a promtool") {
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "run `apt-get update` as root, or put a promtool") {
 		t.Errorf("%v", err)
 	}
 }
