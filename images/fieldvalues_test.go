@@ -215,7 +215,7 @@ func TestValuesOfAnOlderVersion(t *testing.T) {
 	}
 	var values map[string]any
 	readYAML(t, "chart/values.yaml", &values)
-	for _, group := range []string{"pods", "resources"} {
+	for _, group := range []string{"pods", "resources", "attach", "monitoring"} {
 		older := maps.Clone(values)
 		delete(older, group)
 		text, err := yaml.Marshal(older)

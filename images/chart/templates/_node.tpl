@@ -86,7 +86,7 @@ tolerations: {{ toJson $tolerations }}
 
 {{/* `helm upgrade --reuse-values` takes the values of the older chart in place of those of this one. */}}
 {{- define "values.complete" }}
-{{- if not (and .Values.pods .Values.resources) }}
+{{- if not (and .Values.pods .Values.resources .Values.attach .Values.monitoring) }}
 {{- fail "the values are those of an older version: upgrade with --reset-then-reuse-values, not with --reuse-values" }}
 {{- end }}
 {{- end }}
