@@ -219,7 +219,7 @@ func (c *call) remove(ctx context.Context, e *journal.Entry, names []string) err
 	}
 	e.Remove(names)
 	if heirs := e.Plan.Inherit(part.Plan); len(heirs) > 0 {
-		if err := wiring.KeepRoutes(e.NetNS, &e.Sandbox, e.Plan, heirs); err != nil { // see inspect
+		if err := wiring.KeepRoutes(e.NetNS, &e.Sandbox, e.Plan, heirs); err != nil { // the next inspection tells the owner
 			c.note(&e.Sandbox, "cannot keep the routes of the interfaces that stay", "err", err)
 		}
 	}

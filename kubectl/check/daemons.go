@@ -90,7 +90,7 @@ func (c *Cluster) checkDaemons(what string, d *appsv1.DaemonSet, app, fix string
 	}
 	switch {
 	case nodes == 0 && !c.unreadable("nodes"):
-		all = append(all, fault(what, fix, "the nodeSelector of DaemonSet %s chooses no node: %s", d.Name,
+		all = append(all, fault(what, fix, "the nodeSelector and the tolerations of DaemonSet %s choose no node: %s", d.Name,
 			labels.SelectorFromSet(d.Spec.Template.Spec.NodeSelector)))
 	case good == nodes && nodes > 0:
 		all = append(all, ok(what, "ready on %d nodes", good))

@@ -100,10 +100,10 @@ func TestOwnOVN(t *testing.T) {
 		}, []string{"error ovn-nodes: container vswitchd waits: CrashLoopBackOff back-off; its last words: no module openvswitch on node1"}},
 		{"no node for the databases", func(c *Cluster) {
 			c.Nodes[0].Labels["ovn-multinet/central"] = ""
-		}, []string{"error ovn-databases: the nodeSelector of DaemonSet ovn-central chooses no node: ovn-multinet/central=true"}},
+		}, []string{"error ovn-databases: the nodeSelector and the tolerations of DaemonSet ovn-central choose no node: ovn-multinet/central=true"}},
 		{"agents for no node", func(c *Cluster) {
 			c.Agents.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
-		}, []string{"error agents: the nodeSelector of DaemonSet agent chooses no node: disk=ssd"}},
+		}, []string{"error agents: the nodeSelector and the tolerations of DaemonSet agent choose no node: disk=ssd"}},
 		{"a node whose taint keeps the agent away", func(c *Cluster) {
 			for i := range c.DaemonSets {
 				c.DaemonSets[i].Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}

@@ -1,8 +1,8 @@
 package wiring
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -28,8 +28,8 @@ func Check(netns string, s *agentapi.Sandbox, p *agentapi.Plan) error {
 		for i := range p.Interfaces {
 			n := &p.Interfaces[i]
 			link, err := checkPodVeth(n)
-			if err == nil && !p.HasChained(n.Name) { // such plugins may have moved the routes, and check them
-				err = checkRoutes(n, link)
+			if err == nil {
+				err = checkRoutes(p, n, link)
 			}
 			if err != nil {
 				return differs(n.Name, err)
@@ -50,31 +50,9 @@ func checkPodVeth(i *agentapi.Interface) (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mac := link.Attrs().HardwareAddr.String(); mac != i.MAC {
-		return nil, fmt.Errorf("its MAC is %s, not %s", mac, i.MAC)
-	}
-	present, err := presentAddresses(link)
-	if err != nil {
+	one := inspection{i: i, link: link}
+	if err := errors.Join(one.mac(), one.addresses(i.Addresses)); err != nil {
 		return nil, err
 	}
-	for _, a := range i.Addresses {
-		if !present[a.Addr()] {
-			return nil, fmt.Errorf("it lacks address %s", a)
-		}
-	}
-	return link, nil
-}
-
-func presentAddresses(link netlink.Link) (map[netip.Addr]bool, error) {
-	addrs, err := netlinksafe.AddrList(link, 0)
-	if err != nil {
-		return nil, err
-	}
-	present := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			present[ip.Unmap()] = true
-		}
-	}
-	return present, nil
+	return link, one.first()
 }

@@ -152,31 +152,59 @@ func (n *inspection) lacks(what string, again func() error) error {
 	return nil
 }
 
+// first is the first thing that is missing, as an error; nil: nothing is.
+func (n *inspection) first() error {
+	if len(n.missing) == 0 {
+		return nil
+	}
+	return errors.New(n.missing[0])
+}
+
 func (n *inspection) linkAndAddresses() error {
 	if n.link.Attrs().Flags&net.FlagUp == 0 {
 		if err := n.lacks("it is down", func() error { return netlink.LinkSetUp(n.link) }); err != nil {
 			return err
 		}
 	}
-	if mac := n.link.Attrs().HardwareAddr.String(); mac != n.i.MAC {
-		wanted, err := net.ParseMAC(n.i.MAC)
-		if err != nil {
-			return err
-		}
-		set := func() error { return netlink.LinkSetHardwareAddr(n.link, wanted) }
-		if err := n.lacks(fmt.Sprintf("its MAC is %s, not %s", mac, n.i.MAC), set); err != nil {
-			return err
-		}
+	if err := n.mac(); err != nil {
+		return err
 	}
-	return n.addresses()
+	has6 := slices.ContainsFunc(n.i.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
+	disabled, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", n.i.Name, "disable_ipv6"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	wanted, err := addressesOf(n.i, has6 || strings.TrimSpace(string(disabled)) == "0")
+	if err != nil {
+		return err
+	}
+	return n.addresses(wanted)
+}
+
+func (n *inspection) mac() error {
+	mac := n.link.Attrs().HardwareAddr.String()
+	if mac == n.i.MAC {
+		return nil
+	}
+	wanted, err := net.ParseMAC(n.i.MAC)
+	if err != nil {
+		return err
+	}
+	set := func() error { return netlink.LinkSetHardwareAddr(n.link, wanted) }
+	return n.lacks(fmt.Sprintf("its MAC is %s, not %s", mac, n.i.MAC), set)
 }
 
 func (n *inspection) allRoutes() error {
-	if n.plan.HasChained(n.i.Name) { // such plugins may have moved the routes
+	own, moved := n.podRoutes()
+	return n.tables(slices.Concat(own, moved)...)
+}
+
+// tables compares the routes of the main table, with further ones, and of the interface's own table, and its rules.
+func (n *inspection) tables(further ...conf.Route) error {
+	if n.plan.HasChained(n.i.Name) { // such plugins may have moved the routes, and check them
 		return nil
 	}
-	own, moved := n.podRoutes()
-	if err := n.routes(unix.RT_TABLE_MAIN, slices.Concat(n.i.Routes, own, moved), n.i.SharedRoutes); err != nil {
+	if err := n.routes(unix.RT_TABLE_MAIN, slices.Concat(n.i.Routes, further), n.i.SharedRoutes); err != nil {
 		return err
 	}
 	if n.i.Table == 0 {
@@ -188,19 +216,16 @@ func (n *inspection) allRoutes() error {
 	return n.rules()
 }
 
-func (n *inspection) addresses() error {
-	present, err := presentAddresses(n.link)
+func (n *inspection) addresses(wanted []netip.Prefix) error {
+	addrs, err := netlinksafe.AddrList(n.link, 0)
 	if err != nil {
 		return err
 	}
-	has6 := slices.ContainsFunc(n.i.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
-	disabled, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", n.i.Name, "disable_ipv6"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	wanted, err := addressesOf(n.i, has6 || strings.TrimSpace(string(disabled)) == "0")
-	if err != nil {
-		return err
+	present := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			present[ip.Unmap()] = true
+		}
 	}
 	for _, a := range wanted {
 		if present[a.Addr()] {

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -101,42 +100,15 @@ func inVRF(link netlink.Link) (bool, error) {
 }
 
 // checkRoutes compares the interface's routes and rules with the plan.
-func checkRoutes(i *agentapi.Interface, link netlink.Link) error {
+func checkRoutes(p *agentapi.Plan, i *agentapi.Interface, link netlink.Link) error {
 	if in, err := inVRF(link); in || err != nil {
 		return err
 	}
-	for _, of := range []struct {
-		table  int
-		routes []conf.Route
-	}{{unix.RT_TABLE_MAIN, slices.Concat(i.Routes, i.SharedRoutes)}, {i.Table, tableRoutes(i)}} {
-		if of.table == 0 || len(of.routes) == 0 {
-			continue
-		}
-		present, err := netlinksafe.RouteListFiltered(netlink.FAMILY_ALL,
-			&netlink.Route{Table: of.table}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return err
-		}
-		for _, r := range of.routes {
-			is := func(route netlink.Route) bool { return isRoute(route, r, link.Attrs().Index) }
-			if !slices.ContainsFunc(present, is) {
-				return fmt.Errorf("it lacks the route to %s", r.Dst)
-			}
-		}
-	}
-	if i.Table == 0 {
-		return nil
-	}
-	rules, err := netlinksafe.RuleList(netlink.FAMILY_ALL)
-	if err != nil {
+	one := inspection{plan: p, i: i, link: link}
+	if err := one.tables(); err != nil {
 		return err
 	}
-	for _, a := range i.Addresses {
-		if !hasRule(rules, a.Addr(), i.Table) {
-			return fmt.Errorf("it lacks the rule for %s", a.Addr())
-		}
-	}
-	return nil
+	return one.first()
 }
 
 // hasRule reports whether what the pod sends from an address follows the table.
